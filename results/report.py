@@ -3,12 +3,13 @@
 `publish` writes a study's table and figure beside its plan.
 """
 
+import itertools
 import json
 import math
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
@@ -71,18 +72,23 @@ def render(
 
     made: the report's date in UTC. inside: trial id -> inspection. left_out: lines about studies that are not shown.
     """
-    trials = {trial["id"]: trial for study in studies for trial in rows_of(study.columns)}
-    uses = Counter(trial_id for study in studies for trial_id in set(study.columns["id"]))
+    trials: dict[str, dict[str, Any]] = {}
+    seconds: dict[str, float] = {}
+    uses = Counter[str]()
+    for study in studies:
+        trials |= {trial["id"]: trial for trial in rows_of(study.columns)}
+        seconds |= stage_seconds(study) | trial_seconds(study)
+        uses.update(set(study.columns["id"]))
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.loader = FileSystemLoader(Path(__file__).parent)
     environment.filters |= {"minus": with_minus_signs, "breakable": breakable_name}
     return environment.get_template("report.html.j2").render(
         made=f"{made:%Y-%m-%d %H:%M} UTC",
         left_out=left_out,
-        sections=[section_view(one, uses, inside) | {"related": related_studies(one, studies)} for one in studies],
+        sections=[section_view(study, studies, uses, inside) for study in studies],
         progress=progress_text([trial["status"] for trial in trials.values()]),
         splits=any(study.plan.split and study.plan.split.kind == "folds" for study in studies),
-        cost=duration_text(sum(trial_seconds(studies).values())),
+        cost=duration_text(sum(seconds.values())),
         provenance=provenance(trials.values()),
     )
 
@@ -96,18 +102,23 @@ def breakable_name(name: str) -> Markup:
     return Markup("<wbr>").join(re.split(r"(?<=[_=,])(?=.)", name))
 
 
-def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[str, Inspection]) -> dict[str, Any]:
+def section_view(
+    study: StudyResults, studies: Sequence[StudyResults], uses: Mapping[str, int], inside: Mapping[str, Inspection]
+) -> dict[str, Any]:
     """Return the template's variables for a study's section.
 
-    uses: trial id -> number of studies that share the trial. inside: trial id -> inspection.
+    studies: those of the report. uses: trial id -> number of studies that share it. inside: trial id -> inspection.
     """
     plan = study.plan
     table = study_table.table(study)
     columns = layout.shown_columns(table, roomy=True)
     differing = trial_notes.provenance_notes(study.columns)
     grid = layout.as_grid(table, columns)
-    is_over = set(study.columns["status"]) <= {*OVER}
+    incomplete = ""
+    if set(study.columns["status"]) - {*OVER}:
+        incomplete = progress_text(study.columns["status"])
     footnotes = list(enumerate(grid.footnotes, 1))
+    inspected, not_inspected = inspected_arms(study, inside)
     return {
         "slug": slug(study.name),
         "name": study.name,
@@ -119,7 +130,7 @@ def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[s
         "differ": ", ".join(note.partition(" differs ")[0] for note in differing),
         "departing": sentences.departure_text(table),
         "summary": verdict_summary(table),
-        "incomplete": "" if is_over else progress_text(study.columns["status"]),
+        "incomplete": incomplete,
         "figures": figures(study, table),
         "no_figure": study_figure.unknown_figure(plan),
         "columns": columns,
@@ -128,13 +139,14 @@ def section_view(study: StudyResults, uses: Mapping[str, int], inside: Mapping[s
         "column_lines": layout.column_lines(table, columns),
         "footnotes": [(number, note) for number, note in footnotes if not is_minor(note)],
         "minor": [(number, note) for number, note in footnotes if is_minor(note)],
-        "interactions": [sentences.interaction_sentence(one, plan.primary_metric) for one in table.interactions],
+        "interactions": [sentences.interaction_sentence(effect, plan.primary_metric) for effect in table.interactions],
         "claims": [claim_view(claim, plan.primary_metric) for claim in table.claims],
         "cost": cost_text(study, uses),
         "provenance": provenance(rows_of(study.columns)),
         "command": rerun_command(plan),
-        "inside": list(inspected_arms(study, inside)),
-        "not_inside": uninspected_arms(study, inside),
+        "inside": inspected,
+        "not_inside": not_inspected,
+        "related": related_studies(study, studies),
     }
 
 
@@ -155,12 +167,14 @@ def related_studies(study: StudyResults, studies: Sequence[StudyResults]) -> lis
     return links
 
 
-def inspected_arms(study: StudyResults, inside: Mapping[str, Inspection]) -> Iterator[dict[str, Any]]:
-    """Yield the template values (figures, layers, ...) of each arm whose first finished seed was inspected."""
-    first = study.first_finished
+def inspected_arms(study: StudyResults, inside: Mapping[str, Inspection]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the template values of arms whose first finished seed was inspected, and "<arm> (<reason>)" of others."""
+    views: list[dict[str, Any]] = []
+    others = []
     for number, arm in enumerate(study.plan.arms):
-        seed, trial_id = first.get(arm.name, (0, ""))
+        seed, trial_id = study.first_finished.get(arm.name, (0, ""))
         if trial_id not in inside:
+            others.append(f"{arm.name} (not inspected)" if trial_id else f"{arm.name} (no finished trial)")
             continue
         inspected = inside[trial_id]
         figures = []
@@ -168,25 +182,17 @@ def inspected_arms(study: StudyResults, inside: Mapping[str, Inspection]) -> Ite
             svg = inspection.picture(inspected, name, "svg", described=False)
             label = f"{inspection.FIGURES[name][0]}, {arm.name}"
             figures.append(inline_svg(svg, f"{slug(study.name)}-{number}-{name}", label))
-        yield {
-            "arm": arm.name,
-            "seed": seed,
-            "open": arm.name == study.plan.baseline,
-            "notes": [site["note"] for site in inspected.facts["sites"] if not site["site"]],
-            "layers": inspection.layer_grid(inspected),
-            "figures": figures,
-        }
-
-
-def uninspected_arms(study: StudyResults, inside: Mapping[str, Inspection]) -> list[str]:
-    """Return "<arm> (<reason>)" for each arm without an inspection."""
-    texts = []
-    for arm in study.plan.arms:
-        if arm.name not in study.first_finished:
-            texts.append(f"{arm.name} (no finished trial)")
-        elif study.first_finished[arm.name][1] not in inside:
-            texts.append(f"{arm.name} (not inspected)")
-    return texts
+        views.append(
+            {
+                "arm": arm.name,
+                "seed": seed,
+                "open": arm.name == study.plan.baseline,
+                "notes": [site["note"] for site in inspected.facts["sites"] if not site["site"]],
+                "layers": inspection.layer_grid(inspected),
+                "figures": figures,
+            }
+        )
+    return views, others
 
 
 def figures(study: StudyResults, table: Table) -> dict[str, Markup]:
@@ -237,25 +243,21 @@ def claim_view(claim: Claim, metric: Metric) -> dict[str, str]:
     }
 
 
-def trial_seconds(studies: Sequence[StudyResults]) -> dict[str, float]:
-    """Return trial id -> training seconds for all trials of arms and stages, where they are known."""
-    known: dict[str, float] = {}
-    for study in studies:
-        known |= stage_seconds(study)
-        for trial_id, seconds in zip(study.columns["id"], study.columns["train_seconds"], strict=True):
-            if not math.isnan(seconds):
-                known[trial_id] = seconds
-    return known
+def trial_seconds(study: StudyResults) -> dict[str, float]:
+    """Return trial id -> training seconds for the trials of arms, where they are known."""
+    columns = zip(study.columns["id"], study.columns["train_seconds"], strict=True)
+    return {trial_id: seconds for trial_id, seconds in columns if not math.isnan(seconds)}
 
 
 def stage_seconds(study: StudyResults) -> dict[str, float]:
-    trials = [trial for stage in study.plan.stages for trial in stage.trials]
+    """Return trial id -> training seconds for the trials of stages, where they are known."""
+    trials = itertools.chain.from_iterable(stage.trials for stage in study.plan.stages)
     return {trial.id: trial.train_seconds for trial in trials if trial.train_seconds is not None}
 
 
 def cost_text(study: StudyResults, uses: Mapping[str, int]) -> str:
     starts = stage_seconds(study)
-    seconds = [value for value in study.columns["train_seconds"] if not math.isnan(value)]
+    seconds = trial_seconds(study).values()
     if not seconds and not starts:
         return "nothing trained yet"
     text = f"{duration_text(sum(seconds))} of training in {amount_text(len(seconds), 'trial')}"
@@ -264,10 +266,10 @@ def cost_text(study: StudyResults, uses: Mapping[str, int]) -> str:
     if starts:
         stages = f"{duration_text(sum(starts.values()))} in {amount_text(len(starts), 'trial')}"
         text += f"; before it {stages} that they start from"
-    shared = sum(uses[trial_id] > 1 for trial_id in study.columns["id"])
+    ids = study.columns["id"]
+    shared = sum(uses[trial_id] > 1 for trial_id in ids)
     if shared:
-        planned = amount_text(len(study.columns["id"]), "trial")
-        text += f"; {shared} of its {planned} shared with other studies of this report"
+        text += f"; {shared} of its {amount_text(len(ids), 'trial')} shared with other studies of this report"
     return text
 
 
@@ -286,20 +288,20 @@ def provenance(trials: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 def rerun_command(plan: Plan) -> str:
     """Return the `ablate run` command that runs the study again, quoted for a shell."""
-    asked = plan.asked or Asked(study=plan.study, recipe=plan.recipe)
-    words = ["ablate", "run", asked.study]
+    arguments = plan.asked or Asked(study=plan.study, recipe=plan.recipe)
+    words = ["ablate", "run", arguments.study]
     for key, value in plan.overrides.items():
         text = value if isinstance(value, str) else json.dumps(value)
         words.append(f"{key}={text}")
-    if asked.margin is not None:
-        words.append(f"margin={asked.margin}")
-    words += ["--recipe", asked.recipe, "--seeds", str(len(plan.seeds))]
+    if arguments.margin is not None:
+        words.append(f"margin={arguments.margin}")
+    words += ["--recipe", arguments.recipe, "--seeds", str(len(plan.seeds))]
     if "@" not in plan.name:
         words += ["--name", plan.name]
-    for plugin in asked.plugins:
+    for plugin in arguments.plugins:
         words += ["--plugin", plugin]
-    if asked.data_dir:
-        words += ["--data-dir", asked.data_dir]
+    if arguments.data_dir:
+        words += ["--data-dir", arguments.data_dir]
     return shlex.join(words)
 
 
