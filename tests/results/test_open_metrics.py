@@ -10,7 +10,7 @@ import synthetic
 from results import export, store
 from results.comparison.compare import compare
 from results.figures import study_figure
-from results.figures.axes import metric_limits
+from results.figures.plots import metric_limits
 from results.load import load_studies
 from results.records import as_json
 from results.store.schemas import EvalSummary

@@ -11,11 +11,19 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from results.figures.axes import axis_name, set_metric_axis, tick_labels, value_text, with_positions
 from results.figures.frame import arms_frame, one_series_per_arm, rows_of, x_setting
 from results.figures.kinds import FigureKind
-from results.figures.lines import add_legend_line, legend_entry, with_styles
 from results.figures.page import DASHES, GREY, UNCLIPPED, add_panels, draw_legend
+from results.figures.plots import (
+    add_legend_line,
+    axis_name,
+    legend_entry,
+    set_metric_axis,
+    tick_labels,
+    value_text,
+    with_positions,
+    with_styles,
+)
 from results.records import Table
 from results.statistics import intervals, tuning
 from results.store.schemas import Metric

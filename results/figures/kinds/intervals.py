@@ -14,10 +14,8 @@ from matplotlib.markers import CARETLEFT, CARETRIGHT
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import blended_transform_factory
 
-from results.figures.axes import metric_limits
 from results.figures.frame import arms_frame, metric_label, minus_text, rows_of, seeds_frame, signed_text
 from results.figures.kinds import FigureKind
-from results.figures.lines import face_color
 from results.figures.page import (
     BOLD,
     GREY,
@@ -30,6 +28,7 @@ from results.figures.page import (
     text_width,
     wrap_text,
 )
+from results.figures.plots import face_color, metric_limits
 from results.records import Table
 from results.statistics.verdict import RESOLVED
 from results.store.schemas import Metric

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from results.figures import axes, lines
+from results.figures import plots
 from results.figures.frame import arm_change, arms_frame, given_name, minus_text, one_series_per_arm, seeds_frame
 from results.figures.kinds import FigureKind
 from results.figures.page import add_panels, draw_legend
@@ -81,21 +81,21 @@ def fit_power_law(points: Points) -> Fits | None:
 def draw_compute(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     """Draw the metric over forward compute, with a line per series (arXiv 2010.11929, Figure 5)."""
     frame = arms_frame(study, table)
-    size, flops = axes.flops_unit(frame["flops"].max())
-    frame = lines.with_styles(one_series_per_arm(frame, study.plan)).assign(at=frame["flops"] / size)
+    size, flops = plots.flops_unit(frame["flops"].max())
+    frame = plots.with_styles(one_series_per_arm(frame, study.plan)).assign(at=frame["flops"] / size)
     (ax,) = add_panels(figure, 1, 3.2)
     points = seeds_frame(study, table.plan.primary_metric)
-    axes.set_compute_axes(frame, points, ax, table.plan.primary_metric, f"compute: {flops} per image (forward)")
-    for rows in lines.series_rows(frame):
-        lines.draw_line(rows, ax)
-        lines.draw_points(rows, points, ax)
-    lines.draw_spread_absences(frame, ax)
-    for rows in lines.series_rows(frame):
+    plots.set_compute_axes(frame, points, ax, table.plan.primary_metric, f"compute: {flops} per image (forward)")
+    for rows in plots.series_rows(frame):
+        plots.draw_line(rows, ax)
+        plots.draw_points(rows, points, ax)
+    plots.draw_spread_absences(frame, ax)
+    for rows in plots.series_rows(frame):
         if len(rows) == 1:
             rows = rows.assign(dash="")
-        lines.add_legend_line(ax, rows, lines.legend_entry(rows))
+        plots.add_legend_line(ax, rows, plots.legend_entry(rows))
     draw_legend(ax)
-    return [RESOLVED_MARKS, *lines.baseline_notes(frame)]
+    return [RESOLVED_MARKS, *plots.baseline_notes(frame)]
 
 
 def draw_families(study: StudyResults, table: Table, figure: Figure) -> list[str]:
@@ -105,12 +105,12 @@ def draw_families(study: StudyResults, table: Table, figure: Figure) -> list[str
     """
     frame = families_frame(study, table)
     metric = table.plan.primary_metric
-    size, flops = axes.flops_unit(frame["flops"].max())
-    looks = lines.with_styles(frame.assign(reference=False))  # no black: the baseline belongs to a family
+    size, flops = plots.flops_unit(frame["flops"].max())
+    looks = plots.with_styles(frame.assign(reference=False))  # no black: the baseline belongs to a family
     frame = looks.assign(at=frame["flops"] / size, reference=frame["reference"])
     (ax,) = add_panels(figure, 1, 3.0)
     points = seeds_frame(study, metric)
-    axes.set_compute_axes(frame, points, ax, metric, f"total training compute ({flops})")
+    plots.set_compute_axes(frame, points, ax, metric, f"total training compute ({flops})")
     fits: dict[str, Fits] = {}  # label of a series -> its fit
     perfect = 0  # number of trials with an error of 0
     for _, rows in frame.groupby("series", sort=False):
@@ -118,14 +118,14 @@ def draw_families(study: StudyResults, table: Table, figure: Figure) -> list[str
         errors = errors_by_seed(rows, points, metric)
         perfect += sum(int((error <= 0).sum()) for _, error in errors.values())
         fit = fit_power_law(errors)
-        lines.draw_points(rows, points, ax, seed_offset=4.0)
+        plots.draw_points(rows, points, ax, seed_offset=4.0)
         dash = ""
         if fit and len(fit.b) >= LEAST:
             dash = "-"
             fits[label] = fit
             draw_fit(fit, ax, rows["colour"].iloc[0], metric)
-        lines.add_legend_line(ax, rows, label, linestyle=dash)
-    lines.draw_spread_absences(frame, ax)
+        plots.add_legend_line(ax, rows, label, linestyle=dash)
+    plots.draw_spread_absences(frame, ax)
     draw_legend(ax)
     notes = [FAMILY_MARKS, fits_note(frame, fits)]
     if perfect:
@@ -212,7 +212,7 @@ def draw_shape(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     frame = shape_frame(study, table)
     points = seeds_frame(study, table.plan.primary_metric)
     (ax,) = add_panels(figure, 1, 3.2)
-    axes.set_compute_axes(frame, points, ax, table.plan.primary_metric, "relative compute (forward)")
+    plots.set_compute_axes(frame, points, ax, table.plan.primary_metric, "relative compute (forward)")
     base = frame[frame["series"] == BASE]
     for name, rows in frame.groupby("series", sort=False):
         if name != BASE:
@@ -220,9 +220,9 @@ def draw_shape(study: StudyResults, table: Table, figure: Figure) -> list[str]:
             look = rows.iloc[0]
             ax.plot(line["at"], line["mean"], color=look["colour"], linestyle=look["dash"], zorder=2)
         for aside in sorted(set(rows["aside"])):
-            lines.draw_points(rows[rows["aside"] == aside], points, ax, aside, 3.0)
-        lines.add_legend_line(ax, rows, rows["line"].iloc[0])
-    lines.draw_spread_absences(frame, ax)
+            plots.draw_points(rows[rows["aside"] == aside], points, ax, aside, 3.0)
+        plots.add_legend_line(ax, rows, rows["line"].iloc[0])
+    plots.draw_spread_absences(frame, ax)
     draw_legend(ax)
     return [SHAPE_MARKS]
 
@@ -239,12 +239,12 @@ def shape_frame(study: StudyResults, table: Table) -> pd.DataFrame:
     base = frame["arm"].map(lambda arm: planned[planned[arm].baseline].flops)
     frame = frame.assign(series=ways, line=ways.map(way_label), at=frame["flops"] / base)
     together = frame.groupby(frame["at"].round(9))["at"]
-    return lines.with_styles(frame.assign(aside=APART * (together.cumcount() - (together.transform("size") - 1) / 2)))
+    return plots.with_styles(frame.assign(aside=APART * (together.cumcount() - (together.transform("size") - 1) / 2)))
 
 
 def way_label(name: str) -> str:
     """Return the legend label of a way of scaling."""
-    return current_style().labels.get(name) or WAYS.get(name, axes.axis_name(name))
+    return current_style().labels.get(name) or WAYS.get(name, plots.axis_name(name))
 
 
 def scaled_dimension(arm: Arm, plan: Plan) -> str:

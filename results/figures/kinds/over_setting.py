@@ -6,7 +6,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from results.figures.axes import axis_name, flops_unit, set_log_ticks, tick_labels, value_text, with_positions
 from results.figures.frame import (
     arms_frame,
     seeds_frame,
@@ -17,8 +16,20 @@ from results.figures.frame import (
 )
 from results.figures.kinds import FigureKind
 from results.figures.kinds.curves import add_dash_entries, draw_arms
-from results.figures.lines import baseline_notes, draw_over_axis, marks_note, series_notes, series_rows
 from results.figures.page import GREY, add_panels, draw_legend
+from results.figures.plots import (
+    axis_name,
+    baseline_notes,
+    draw_over_axis,
+    flops_unit,
+    marks_note,
+    series_notes,
+    series_rows,
+    set_log_ticks,
+    tick_labels,
+    value_text,
+    with_positions,
+)
 from results.records import NO_VERDICT, Table
 from results.store.schemas import Metric, Plan
 from results.store.schemas.metrics import test_condition

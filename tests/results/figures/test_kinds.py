@@ -14,7 +14,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from results.figures import axes, frame, lines
+from results.figures import frame, plots
 from results.figures.kinds import intervals, over_compute
 from results.figures.page import wrap_text
 from results.store.schemas.metrics import metric_by_name
@@ -75,7 +75,7 @@ def test_an_interval_without_zero_is_not_written_with_one() -> None:
 def test_a_log_axis_has_a_few_round_ticks(limits: tuple[float, float], written: str) -> None:
     ax = Figure().add_subplot()
     ax.set(xscale="log", xlim=limits)
-    axes.set_log_ticks(ax.xaxis, *limits)
+    plots.set_log_ticks(ax.xaxis, *limits)
     ticks = [tick for tick in ax.get_xticks() if limits[0] <= round(tick, 9) <= limits[1]]
     assert " ".join(map(ax.xaxis.get_major_formatter(), ticks)) == written
 
@@ -209,7 +209,7 @@ def test_no_two_series_look_alike(chosen: Style) -> None:
     names = [f"pool=k{k}" for k in range(13)]
     rows = pd.DataFrame({"series": names, "reference": [name == "pool=k3" for name in names]})
     with use_style(chosen):
-        found = list(lines.with_styles(rows).itertuples())
+        found = list(plots.with_styles(rows).itertuples())
     assert len({(look.colour, look.marker) for look in found}) == 13
     assert len({(look.colour, str(look.dash)) for look in found}) == 13
     assert [look.marker for look in found].count("D") == 1
@@ -237,12 +237,12 @@ def test_the_baseline_is_black_and_filled_marks_are_resolved() -> None:
 def test_numbers_on_axes_are_written_and_spaced_as_a_person_would() -> None:
     """Powers are evenly spaced by ratio, counts by difference; an axis with a zero is linear."""
     units = {4.2e6: (1e6, "MFLOPs"), 17.6e9: (1e9, "GFLOPs"), 999.0: (1.0, "FLOPs"), 0.0: (1.0, "FLOPs")}
-    assert {most: axes.flops_unit(most) for most in units} == units
+    assert {most: plots.flops_unit(most) for most in units} == units
     powers: list[list[float]] = [[1, 2, 4], [1e-4, 3e-4, 1e-3], [0.1, 0.3, 1.0], [1, 2]]
-    assert {axes.scale_for(values) for values in powers} == {"log"}
-    assert {axes.scale_for(values) for values in ([4, 6, 8], [0, 1, 2, 4], [2])} == {"linear"}
+    assert {plots.scale_for(values) for values in powers} == {"log"}
+    assert {plots.scale_for(values) for values in ([4, 6, 8], [0, 1, 2, 4], [2])} == {"linear"}
     written = {0.0004: "0.0004", 5e-5: "5e-5", 8: "8", 1320: "1,320", "conv": "conv", 0.0: "0"}
-    assert {value: axes.value_text(value) for value in written} == written
+    assert {value: plots.value_text(value) for value in written} == written
 
 
 def test_wrapping_loses_no_character() -> None:

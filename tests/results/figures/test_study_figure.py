@@ -21,9 +21,9 @@ from matplotlib.text import Text
 
 from results import report
 from results.figures import kinds, study_figure
-from results.figures.axes import value_text
 from results.figures.frame import arms_frame, minus_text, signed_text
 from results.figures.page import apply_style
+from results.figures.plots import value_text
 from results.store.schemas.metrics import AXES, metric_by_name
 from results.study_results import StudyResults
 from results.style import COLUMN, FULL, Style, use_style
