@@ -17,10 +17,10 @@ def load_studies(source: Path, studies: Sequence[str] = (), parts: Collection[st
     recipe). parts: which of PARTS to read from a run directory besides results. Raises ValueError for an unknown name,
     a damaged plan, or a source that is missing, empty, damaged, too new or not an export.
     """
-    found, damaged = load_readable(source, studies, parts)
+    results, damaged = load_readable(source, studies, parts)
     if damaged:
         raise damaged[0]
-    return found
+    return results
 
 
 def load_readable(
@@ -33,8 +33,8 @@ def load_readable(
     if source.is_file():
         from results.export import read as read_export  # late: pulls in the Parquet reader
 
-        found = {study.name: study for study in read_export(source)}
-        return [found[name] for name in plan_files.select_names([*found], studies, source)], []
+        exported = {study.name: study for study in read_export(source)}
+        return [exported[name] for name in plan_files.select_names([*exported], studies, source)], []
     plans, damaged = plan_files.named_plans(source, studies)
     return load_plans(source, plans, parts), damaged
 

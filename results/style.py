@@ -16,7 +16,7 @@ FULL, COLUMN = 7.0, 3.4  # inches: the text width and the column width of a two-
 
 # Okabe and Ito, "Color Universal Design" (2008), without yellow, which is hard to see on white paper.
 BLACK = "#000000"
-BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # blue, vermilion, green, ..., sky
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class Style:
     text: float = 7.5
     small: float = 6.5
     baseline: str = BLACK
-    better: str = BLUE
-    worse: str = VERMILION
-    palette: tuple[str, ...] = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
+    better: str = PALETTE[0]
+    worse: str = PALETTE[1]
+    palette: tuple[str, ...] = PALETTE
     colours: Mapping[str, str] = field(default_factory=dict)
     order: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -120,24 +120,27 @@ def parse(content: Mapping[str, Any]) -> Style:
     check_keys("", content, SECTIONS)
     size, fonts, digits = (read_section(name, content) for name in KEYS)
     sizes = {"full": FULL, "column": COLUMN, "width": "full", **size}
-    width = sizes[sizes["width"]] if isinstance(sizes["width"], str) else sizes["width"]
-    sizes["width"] = check_value("size.width", width, INCHES)
+    sizes["width"] = check_value("size.width", sizes.get(sizes["width"], sizes["width"]), INCHES)
     colours = dict(check_value("colours", content.get("colours", {}), MAPPING))
-    palette: dict[str, Any] = {}
-    if "palette" in colours:
-        listed = check_value("colours.palette", check_value("colours.palette", colours.pop("palette"), LIST), NOT_EMPTY)
-        palette["palette"] = tuple(check_value("colours.palette", colour, COLOUR) for colour in listed)
-    for name, value in colours.items():
-        check_value(f"colours.{name}", value, COLOUR)
+    palette = check_value("colours.palette", colours.pop("palette", PALETTE), LIST)
+    for colour in check_value("colours.palette", palette, NOT_EMPTY):
+        check_value("colours.palette", colour, COLOUR)
+    for name, colour in colours.items():
+        check_value(f"colours.{name}", colour, COLOUR)
+    order = check_value("order", content.get("order", []), LIST)
+    for name in order:
+        check_value("order", name, TEXT)
     labels = check_value("labels", content.get("labels", {}), MAPPING)
+    for name, label in labels.items():
+        check_value(f"labels.{name}", label, TEXT)
     return Style(
         **sizes,
         **fonts,
-        **palette,
         **{name: colours.pop(name) for name in ROLES if name in colours},
+        palette=tuple(palette),
         colours=colours,
-        order=tuple(check_value("order", name, TEXT) for name in check_value("order", content.get("order", []), LIST)),
-        labels={name: check_value(f"labels.{name}", label, TEXT) for name, label in labels.items()},
+        order=tuple(order),
+        labels=dict(labels),
         digits=digits,
         heading=check_value("title", content.get("title", True), FLAG),
         notes=check_value("notes", content.get("notes", True), FLAG),
@@ -159,6 +162,6 @@ def check_value(key: str, value: Any, rule: Rule) -> Any:
 def check_keys(section: str, content: Mapping[str, Any], allowed: Collection[str]) -> Mapping[str, Any]:
     for name in content:
         if name not in allowed:
-            key = f"{section}.{name}" if section else name
+            key = f"{section}.{name}".lstrip(".")
             raise ValueError(f"unknown key {key}: one of {', '.join(allowed)}{spelling_hint(name, allowed)}")
     return content

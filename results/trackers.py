@@ -38,7 +38,7 @@ class TrackedRun:
     study: str
     arm: str
     seed: int
-    trial: str
+    id: str
     status: str
     config: Settings
     points: list[Point]
@@ -55,15 +55,10 @@ def tracked_runs(studies: Sequence[StudyResults]) -> Iterator[TrackedRun]:
     for study in studies:
         for trial, history in study.trials_with_history():
             if history:
-                yield TrackedRun(
-                    study=study.name,
-                    arm=str(trial["arm"]),
-                    seed=int(trial["seed"]),
-                    trial=str(trial["id"]),
-                    status=str(trial["status"]),
-                    config=json.loads(trial["config"] or "{}"),
-                    points=list(curve_points(study, history, trial)),
-                )
+                config = json.loads(trial["config"] or "{}")
+                points = list(curve_points(study, history, trial))
+                about = {name: trial[name] for name in ("arm", "seed", "id", "status")}
+                yield TrackedRun(study=study.name, config=config, points=points, **about)
 
 
 def curve_points(
@@ -161,19 +156,19 @@ def write_wandb(studies: Sequence[StudyResults], folder: Path) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     quiet = wandb.Settings(console="off", silent=True, x_disable_stats=True, disable_git=True)
-    for one in tracked_runs(studies):
+    for trial in tracked_runs(studies):
         run = wandb.init(
             mode="offline",
             dir=str(folder),
-            project=one.study.replace("@", "-"),
-            group=one.arm,
-            name=one.name,
-            id=one.trial,
-            config={**one.config, "seed": one.seed},
+            project=trial.study.replace("@", "-"),
+            group=trial.arm,
+            name=trial.name,
+            id=trial.id,
+            config={**trial.config, "seed": trial.seed},
             reinit="finish_previous",
             settings=quiet,
         )
-        for seconds, step, scalars in one.points:
+        for seconds, step, scalars in trial.points:
             run.log({**scalars, "seconds": seconds}, step=step)
         run.finish()
 
@@ -193,18 +188,21 @@ def write_mlflow(studies: Sequence[StudyResults], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     client = MlflowClient(tracking_uri=f"sqlite:///{(folder / 'mlflow.db').absolute()}")
     artifacts = (folder / "artifacts").absolute().as_uri()
-    for one in tracked_runs(studies):
-        known = client.get_experiment_by_name(one.study)
-        experiment = known.experiment_id if known else client.create_experiment(one.study, artifact_location=artifacts)
-        tags = {"arm": one.arm, "trial": one.trial}
-        run = client.create_run(experiment, start_time=0, run_name=one.name, tags=tags).info.run_id
-        settings = [Param(name, str(value)[:LONGEST]) for name, value in (one.config | {"seed": one.seed}).items()]
+    for trial in tracked_runs(studies):
+        earlier = client.get_experiment_by_name(trial.study)
+        if earlier:
+            experiment = earlier.experiment_id
+        else:
+            experiment = client.create_experiment(trial.study, artifact_location=artifacts)
+        tags = {"arm": trial.arm, "trial": trial.id}
+        run = client.create_run(experiment, start_time=0, run_name=trial.name, tags=tags).info.run_id
+        settings = [Param(name, str(value)[:LONGEST]) for name, value in (trial.config | {"seed": trial.seed}).items()]
         for first in range(0, len(settings), PARAMETERS):
             client.log_batch(run, params=settings[first : first + PARAMETERS])
-        for seconds, step, scalars in one.points:
+        for seconds, step, scalars in trial.points:
             when = round(1000 * seconds)
             client.log_batch(run, metrics=[Metric(name, value, when, step) for name, value in scalars.items()])
-        client.set_terminated(run, STATUS.get(one.status, "RUNNING"), round(1000 * one.points[-1][0]))
+        client.set_terminated(run, STATUS.get(trial.status, "RUNNING"), round(1000 * trial.points[-1][0]))
 
 
 TRACKERS = {"tensorboard": write_tensorboard, "wandb": write_wandb, "mlflow": write_mlflow}

@@ -13,11 +13,13 @@ from results.figures import study_figure
 from results.figures.plots import metric_limits
 from results.load import load_studies
 from results.records import as_json
-from results.store.schemas import EvalSummary
+from results.store.schemas import EvalSummary, Metric
+from results.store.schemas.metrics import BEFORE_0_25, metric_by_name
 from results.study_results import StudyResults
 from results.tables import layout
 from results.tables.study_table import table
 from results.trackers import tracked_runs
+from vitcore.training.evaluation import METRICS
 
 NAME = "test_calibration_error"
 DURING = "val_calibration_error"
@@ -107,3 +109,9 @@ def test_a_metric_named_like_another_column_replaces_nothing() -> None:
     study = synthetic.results(plan, {key: replace(record, evals=evals)})
     assert set(study.columns["status"]) == {"finished"}
     assert "position=1d" in study.columns["arm"]
+
+
+def test_plans_before_0_25_have_the_metrics_that_vision_transformers_declare() -> None:
+    """`results` may not import vitcore, so what older plans meant stands there a second time."""
+    declared = [Metric(name=name, **kind) for name, kind in METRICS.items()]
+    assert [metric_by_name(name) for name in BEFORE_0_25] == declared

@@ -36,7 +36,7 @@ def test_events_have_curves_and_final_metrics(tmp_path: Path) -> None:
     trials = study.trials.set_index("id")
     trackers.write_tensorboard([study], tmp_path)
     runs = list(tracked_runs([study]))
-    assert {run.trial for run in runs} == {*trials.index} - {missing}
+    assert {run.id for run in runs} == {*trials.index} - {missing}
     assert len(list(tmp_path.rglob("*tfevents*"))) == len(runs)
     for run in runs:
         lines = study.history[(study.history["arm"] == run.arm) & (study.history["seed"] == run.seed)]
@@ -47,8 +47,8 @@ def test_events_have_curves_and_final_metrics(tmp_path: Path) -> None:
             np.testing.assert_allclose(value, lines[name].astype(np.float32))
             np.testing.assert_allclose(wall, lines["seconds"])
         final = [(step, value) for _, step, value in found.get("test_accuracy", [])]
-        reached = pytest.approx(trials["test_accuracy"][run.trial])
-        assert final == ([] if run.trial == running else [(synthetic.STEPS, reached)])
+        reached = pytest.approx(trials["test_accuracy"][run.id])
+        assert final == ([] if run.id == running else [(synthetic.STEPS, reached)])
 
 
 def test_a_mirror_grows_and_is_replaced_where_a_trial_was_retried(tmp_path: Path) -> None:
