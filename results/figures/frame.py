@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from math import nan
 from numbers import Real
 from typing import Any
@@ -47,12 +48,12 @@ def is_number(value: object) -> bool:
 def arms_frame(study: StudyResults, table: Table) -> pd.DataFrame:
     """Return a data frame with a row per arm, in the style's order.
 
-    Columns: the fields of `Row`, label, x (value of `x_setting`, by default the arm's name), tick (the style's label of
-    x, or ""), series and line (name and label of the other settings), reference (whether the arm is a baseline), gap
-    ("1 diverged, 2 missing", or "" if no trial is absent), word (see `verdict_word`), and earlier (whether the verdict
-    is from an earlier look). low and high are the 95% interval of the mean, delta_low and delta_high that of the
-    difference delta. Metrics are in display units. Unknown numbers are NaN, and so are the intervals of fewer than
-    FEWEST seeds. A missing verdict is "".
+    Columns: the fields of `Row`, planned_arm (the arm in the plan), label, x (value of `x_setting`, by default the
+    arm's name), tick (the style's label of x, or ""), series and line (name and label of the other settings), reference
+    (whether the arm is a baseline), gap ("1 diverged, 2 missing", or "" if no trial is absent), word (see
+    `verdict_word`), and earlier (whether the verdict is from an earlier look). low and high are the 95% interval of the
+    mean, delta_low and delta_high that of the difference delta. Metrics are in display units. Unknown numbers are NaN,
+    and so are the intervals of fewer than FEWEST seeds. A missing verdict is "".
     """
     rows = {row.arm: row for row in table.rows}
     ordered = sorted(study.plan.arms, key=lambda arm: current_style().rank(arm.name))
@@ -66,20 +67,20 @@ def arm_record(arm: Arm, row: Row, plan: Plan) -> dict[str, Any]:
     """Return one row of `arms_frame`, with metrics not yet in display units."""
     low, high = drawn_interval(row, row.ci95)
     delta_low, delta_high = drawn_interval(row, row.delta_ci95)
-    absent = {word: row.value(word) for word in ("diverged", "failed", "missing")}
     x = x_setting(plan)
     at = arm.values.get(x, arm.name)
     series = series_name(arm, x, plan)
     style = current_style()
     return {
         **vars(row),
+        "planned_arm": arm,
         "label": style.label(arm.name),
         "x": at,
         "tick": style.labels.get(f"{x}={at}", ""),
         "series": series,
         "line": series_label(series, single=len({*plan.factors, *plan.curves} - {x}) == 1),
         "reference": arm.name == arm.baseline,
-        "gap": ", ".join(f"{count} {word}" for word, count in absent.items() if count),
+        "gap": ", ".join(f"{row.value(word)} {word}" for word in ("diverged", "failed", "missing") if row.value(word)),
         "low": low,
         "high": high,
         "delta_low": delta_low,
@@ -141,7 +142,7 @@ def one_series_per_arm(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
     """Return the frame with every arm as a separate series, or unchanged if the study has swept settings."""
     if plan.curves:
         return frame
-    labels = [series_label(arm, single=len(plan.factors) == 1) for arm in frame["arm"]]
+    labels = frame["arm"].map(partial(series_label, single=len(plan.factors) == 1))
     return frame.assign(series=frame["arm"], line=labels)
 
 

@@ -152,5 +152,6 @@ def part_text(same: Sequence[LayerCost]) -> str:
 
 
 def cost_cells(rows: Sequence[LayerCost]) -> list[Cell]:
-    totals = [sum(row["params"] for row in rows), sum(row["flops"] for row in rows)]
-    return [Cell(units.count_text(total), total) for total in totals]
+    params = sum(row["params"] for row in rows)
+    flops = sum(row["flops"] for row in rows)
+    return [Cell(units.count_text(params), params), Cell(units.count_text(flops), flops)]

@@ -96,8 +96,8 @@ def uneven_speed_note(study: StudyResults, arms: list[str]) -> list[str]:
     """Return a warning if step times at equal FLOPs and batch differ by a factor above MAX_SPEED_RATIO, or []."""
     last = study.history[study.history["arm"].isin(arms)].groupby(["arm", "seed"]).last()
     pace = (last["seconds"] / last["step"]).dropna()
-    planned = {arm.name: (arm.flops, arm.config.get("batch")) for arm in study.plan.arms}
-    ranges = pace.groupby([str(planned[arm]) for arm in pace.index.get_level_values("arm")]).agg(["min", "max"])
+    work = {arm.name: f"{arm.flops} {arm.config.get('batch')}" for arm in study.plan.arms}
+    ranges = pace.groupby(pace.index.get_level_values("arm").map(work)).agg(["min", "max"])
     ratio = ranges["max"] / ranges["min"]
     if ratio.empty or ratio.max() <= MAX_SPEED_RATIO:
         return []

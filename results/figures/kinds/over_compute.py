@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -136,12 +137,11 @@ def draw_families(study: StudyResults, table: Table, figure: Figure) -> list[str
 def families_frame(study: StudyResults, table: Table) -> pd.DataFrame:
     """Return `arms_frame` with training FLOPs as `flops`. An arm's `series` is its model family if it has one."""
     frame = one_series_per_arm(arms_frame(study, table), study.plan)
-    planned = {arm.name: arm for arm in study.plan.arms}
-    family = frame["arm"].map(lambda arm: planned[arm].model_family)
+    family = frame["planned_arm"].map(lambda arm: arm.model_family)
     return frame.assign(
         series=family.where(family != "", frame["series"]),
         line=family.map(current_style().label).where(family != "", frame["line"]),
-        flops=frame["arm"].map(lambda arm: training_flops(planned[arm])),
+        flops=frame["planned_arm"].map(training_flops),
     )
 
 
@@ -233,10 +233,8 @@ def shape_frame(study: StudyResults, table: Table) -> pd.DataFrame:
     aside: offset in points (1/72 inch) that keeps markers apart.
     """
     frame = arms_frame(study, table)
-    plan = study.plan
-    planned = {arm.name: arm for arm in plan.arms}
-    ways = frame["arm"].map(lambda arm: scaled_dimension(planned[arm], plan))
-    base = frame["arm"].map(lambda arm: planned[planned[arm].baseline].flops)
+    ways = frame["planned_arm"].map(partial(scaled_dimension, plan=study.plan))
+    base = frame["baseline"].map(frame.set_index("arm")["flops"])
     frame = frame.assign(series=ways, line=ways.map(way_label), at=frame["flops"] / base)
     together = frame.groupby(frame["at"].round(9))["at"]
     return plots.with_styles(frame.assign(aside=APART * (together.cumcount() - (together.transform("size") - 1) / 2)))

@@ -1,6 +1,7 @@
 """The kinds of figure that draw the metric over a setting: `axis`, `scale`, `learning-rate` and `new-size`."""
 
 import re
+from functools import partial
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -229,7 +230,7 @@ def frames_at_size(study: StudyResults, table: Table, size: float, metric: str) 
     points = seeds_frame(study, study.plan.metric_named(metric))
     at_size = f"@{size:g}"
     single = len(study.plan.factors) == 1 and not study.plan.curves
-    lines = [series_label(label, single=single) for label in frame["label"]]
+    lines = frame["label"].map(partial(series_label, single=single))
     frame = frame.assign(series=frame["arm"], line=lines, x=size, tick="", at=size, arm=frame["arm"] + at_size)
     return frame, points.assign(arm=points["arm"].astype(str) + at_size)
 

@@ -113,7 +113,7 @@ LISTS = (None, [], [1, 2, 3], [255])
 
 def test_a_row_of_an_export_that_breaks_its_schema_ends_in_one_line(tmp_path: Path, ablate: Ablate) -> None:
     study, path = synthetic.results(two_arms(seeds=2)), tmp_path / "a.parquet"
-    rows, plans = export.trial_rows(study), [store.plan_content(study.plan)]
+    rows, plans = list(export.trial_rows(study)), [store.plan_content(study.plan)]
     reading = (("table", "--runs", str(path)), ("compare", str(path), str(path)))
     every = [(column, value) for column in COLUMNS for value in wrong_values(column.type)]
     for place, (column, value) in enumerate(every if EVERY else every[::7]):
