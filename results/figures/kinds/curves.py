@@ -203,8 +203,9 @@ def training_metric(study: StudyResults) -> Metric:
     plan = study.plan
     measured = [name for name in study.curves if study.history[name].notna().any()]
     wanted = [plan.metric.replace("test_", "val_"), plan.metric, plan.selection_metric]
-    best = [name for known in (measured, plan.trial_metrics) for name in wanted if name in known]
-    return plan.metric_named([*best, *measured, plan.selection_metric][0])
+    best = [name for name in wanted if name in measured]
+    unmeasured = [name for name in wanted if name in plan.trial_metrics]
+    return plan.metric_named([*best, *measured, *unmeasured, plan.selection_metric][0])
 
 
 def mean_over_seeds(history: pd.DataFrame) -> pd.DataFrame:
