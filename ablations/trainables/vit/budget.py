@@ -1,11 +1,17 @@
-"""The training budget that all arms of a study share: steps, epochs or FLOPs.
+"""Configs of settings, the training budget that all arms share (steps, epochs or FLOPs), and changes that save FLOPs.
 
 The number of steps of each arm is chosen to meet the budget. A longer run is never evaluated midway instead, because
 its learning rate would not have decayed.
 """
 
+import json
+from collections.abc import Collection, Iterator
+from functools import lru_cache
+
+from commonfloor.options import ConfigError
+from results.store.schemas import Settings
 from vitcore.analysis.cost import measure
-from vitcore.config import Config
+from vitcore.config import Config, merge
 from vitcore.data.lookup import describe
 from vitcore.model.stem import patch_sizes
 
@@ -45,3 +51,28 @@ def training_flops(config: Config) -> int:
     """
     each = [measure(config.model_copy(update={"patch": size})).flops for size in patch_sizes(config)]
     return 3 * round(sum(each) / len(each)) * config.batch
+
+
+def remaining_flops(config: Config, varied: Collection[str]) -> Iterator[tuple[float, str]]:
+    """Yield (remaining fraction of training FLOPs, `key=value`) for each cheaper setting, if valid and not `varied`."""
+    whole = measure(config).flops * config.steps
+    patch = 1 if config.model else config.patch
+    cheaper = {"image_size": max(patch, config.image_size // 2 // patch * patch), "steps": max(1, config.steps // 2)}
+    if not config.model:
+        cheaper["patch"] = 2 * patch
+    for key in cheaper.keys() - set(varied):
+        try:
+            other = Config(**merge(config.model_dump(), {key: cheaper[key]}))
+        except ConfigError:
+            continue  # for example, if the patch size does not divide the image size
+        yield measure(other).flops * other.steps / whole, f"{key}={cheaper[key]}"
+
+
+def config_of(settings: Settings) -> Config:
+    """Return the config with resolved settings. Raises ConfigError if they are not valid."""
+    return validated(json.dumps(settings, sort_keys=True))
+
+
+@lru_cache(maxsize=4096)  # planning asks several times about each arm, and validation takes a millisecond
+def validated(text: str) -> Config:
+    return Config(**json.loads(text))

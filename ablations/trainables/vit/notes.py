@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from ablations.trainables.trainable import Compared
-from ablations.trainables.vit.budget import MEANT
-from ablations.trainables.vit.configs import config_of
+from ablations.trainables.vit.budget import MEANT, config_of
 from ablations.trainables.vit.data import enlargement_notes
 from vitcore.analysis.cost import initial_weights, measure
 from vitcore.config import Config

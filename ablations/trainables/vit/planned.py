@@ -2,13 +2,14 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ablations.trainables.trainable import Compared
-from ablations.trainables.vit import budget, cheaper, data, starts, step_time
+from ablations.trainables.vit import budget, data, step_time
 from ablations.trainables.vit import notes as footnotes
-from ablations.trainables.vit.configs import config_of
+from ablations.trainables.vit.budget import config_of
 from commonfloor.messages import joined_names
 from commonfloor.options import ConfigError
 from results.store.schemas import Metric, Settings
@@ -17,11 +18,13 @@ from vitcore.analysis import evals
 from vitcore.analysis.cost import measure
 from vitcore.analysis.evals import EVAL, eval_of, find
 from vitcore.config import Config, merge
-from vitcore.data import splits
+from vitcore.data import lookup, splits
 from vitcore.identity import identity as config_identity
 from vitcore.runtime.device import device_of
 from vitcore.runtime.device import hardware as device_name
 from vitcore.training.evaluation import METRICS
+from vitcore.training.parents import NONE, file_sha256, is_trial, parent_of
+from vitcore.training.pretrained import Weights, check_start, check_teacher, read_weights
 from vitcore.variants import VARIANTS
 
 __all__ = ["eval_of"]
@@ -83,7 +86,7 @@ def notes(arm: Compared, baseline: Compared, budget_name: str) -> dict[str, str]
 
 def check_trial(settings: Settings, parent: Settings | None) -> None:
     splits.check(config_of(settings))
-    starts.check(config_of(settings), config_of(parent) if parent else None)
+    check_weights(config_of(settings), config_of(parent) if parent else None)
 
 
 def metrics(trials: Sequence[Settings]) -> list[Metric]:
@@ -119,7 +122,7 @@ def hardware(settings: Settings) -> tuple[bool, str]:
 
 
 def cheaper_settings(settings: Settings, varied: Collection[str]) -> Iterator[tuple[float, str]]:
-    return cheaper.remaining_flops(Config(**settings), varied)
+    return budget.remaining_flops(Config(**settings), varied)
 
 
 def step_seconds(settings: Settings, data_dir: Path | None, teacher: Settings | None) -> float:
@@ -127,3 +130,41 @@ def step_seconds(settings: Settings, data_dir: Path | None, teacher: Settings | 
     if config.gpus > 1:
         raise ConfigError(f"--probe measures steps of one process, and gpus={config.gpus}")
     return step_time.step_time(config, data_dir, Config(**teacher) if teacher else None)
+
+
+def check_weights(config: Config, parent: Config | None) -> None:
+    """Raise ConfigError if initial weights or a teacher do not fit, or were trained on this trial's test images.
+
+    parent: the config of the trial that `config` starts or learns from, or None if it names no trial. Without a parent,
+    a file in init_from is checked only for its fit. A teacher's file is not checked.
+    """
+    if parent is not None:
+        check_no_leak(config, parent)
+        if parent_of(config) == "teacher":
+            check_teacher(config, parent)
+        else:
+            check_start(config, parent)
+    elif config.init_from != NONE and not is_trial(config.init_from):
+        check_start(config, read_shapes(config.init_from, file_sha256("init_from", config.init_from)))
+
+
+@cache  # every arm of a plan is checked, often with the same file
+def read_shapes(path: str, sha256: str) -> Weights:
+    """Return the weights in a file as meta tensors. sha256: the file's checksum, a part of the cache key."""
+    return {name: tensor.to("meta") for name, tensor in read_weights(path).items()}
+
+
+def check_no_leak(config: Config, parent: Config) -> None:
+    """Raise ConfigError if both configs use folds of the same data but differ in data_seed."""
+    about = lookup.describe(config.data)
+    is_same_data = about.fingerprint == lookup.describe(parent.data).fingerprint
+    if about.folds and is_same_data and config.data_seed != parent.data_seed:
+        raise ConfigError(
+            f"data_seed={config.data_seed}: {parent_text(config)} was trained on images that this trial "
+            f"tests on; set data_seed={parent.data_seed}"
+        )
+
+
+def parent_text(config: Config) -> str:
+    link = parent_of(config)
+    return f"{link}={getattr(config, link)}"

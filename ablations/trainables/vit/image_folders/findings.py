@@ -1,11 +1,17 @@
-"""What a survey says about images and classes that decides how results are to be read."""
+"""What a survey of images reports: classes, shapes, duplicates, and what a data set leaves out."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
+from commonfloor.files import open_regular
 from results.units import amount_text
-from vitcore.data.decode import Facts
+from vitcore.data.decode import SUFFIXES, Facts, open_stream
+from vitcore.data.imagefolder import TESTS, TRAIN, Listing, folder_names, in_threads, is_hidden, visible_files
+from vitcore.data.pack import Pack, Records
+from vitcore.data.shuffle import Indices
 
 LEAST_CUT = 0.1  # share of the median image outside the middle square from which on it is reported
 LEAST_RATIO = 3  # of the largest and the smallest class
@@ -75,3 +81,120 @@ def class_notes(classes: Sequence[str], train: Sequence[int], test: Sequence[int
             f"tests    {len(few):,} {have} fewer than {FEW_TESTS} test images, such as '{classes[least]}' with "
             f"{test[least]}: accuracy on them is coarse"
         )
+
+
+Group = list[int]  # indices of equal images
+
+
+def equal_groups(contents: Mapping[int, bytes]) -> list[Group]:
+    """Return the groups of images with equal content. contents: index of an image -> its content or a hash of it."""
+    groups: defaultdict[bytes, Group] = defaultdict(list)
+    for index, content in contents.items():
+        groups[content].append(index)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def equal_images(records: Records, open_pack: Callable[[], Pack]) -> list[Group]:
+    """Return the groups of equal images of a pack. Reads only images whose checksums and sizes are equal.
+
+    records (M,): the pack's index. Raises the errors of `open_pack` and `Pack.read`.
+    """
+    checksums = {index: record.tobytes() for index, record in enumerate(records[["crc", "size"]])}
+    groups: list[Group] = []
+    for alike in equal_groups(checksums):
+        pack = open_pack()
+        images = np.empty((len(alike), *pack.shape), np.uint8)
+        pack.read(np.array(alike), images)
+        groups += equal_groups({index: image.tobytes() for index, image in zip(alike, images, strict=True)})
+    return groups
+
+
+def duplicate_notes(
+    groups: Iterable[Group], names: Callable[[int], str], labels: Indices, test: Indices
+) -> Iterator[str]:
+    """Yield a line on equal images in the training and the test set, in one of them, and in two classes.
+
+    names: index of an image -> its name. labels (M,). test: indices of the test images.
+    """
+    tested = set(test.tolist())
+    leaks, copies, contradictions = [], [], []
+    for group in groups:
+        trained = [index for index in group if index not in tested]
+        in_test = [index for index in group if index in tested]
+        if trained:
+            leaks += [(index, trained[0]) for index in in_test]
+        for part in (trained, in_test):
+            copies += [(index, part[0]) for index in part[1:]]
+        others = [index for index in group if labels[index] != labels[group[0]]]
+        contradictions += [(index, group[0]) for index in others[:1]]
+
+    def pairs(found: list[tuple[int, int]]) -> list[str]:
+        return [f"{names(one)} = {names(other)}" for one, other in found]
+
+    yield from example("leak", pairs(leaks), "also in the training set", ": accuracies are too high", "test image")
+    yield from example("twice", pairs(copies), "stored again in the same set")
+    yield from example("labels", pairs(contradictions), "in more than one class")
+
+
+BRANDS = {b"heic": "HEIC", b"heix": "HEIC", b"mif1": "HEIC", b"msf1": "HEIC", b"avif": "AVIF", b"avis": "AVIF"}
+STARTS = {b"\0\0\0\x0cJXL ": "JPEG XL", b"\xff\x0a": "JPEG XL", b"\0\0\0\x0cjP  ": "JPEG 2000"}
+UNSUPPORTED = frozenset({*BRANDS.values(), *STARTS.values()})
+
+
+def left_out_notes(root: Path, listing: Listing[Path]) -> Iterator[str]:
+    """Yield a line on each kind of images and folders in `root` that are not in its listing, if there are any."""
+    parts = [root / part for part in listing.parts] or [root]
+    yield from folder_notes(root, listing)
+    odd = [file for part in parts for file in files_of_classes(part, listing, root) if not has_suffix(file)]
+    kinds = dict(zip(odd, in_threads(image_kind, odd), strict=True))
+    unsupported = [file for file in odd if kinds[file] in UNSUPPORTED]
+    supported = [file for file in odd if kinds[file] and kinds[file] not in UNSUPPORTED]
+    stray = [file for folder in dict.fromkeys((root, *parts)) for file in stray_images(folder)]
+
+    def names(files: list[Path]) -> list[str]:
+        return [f"{file.relative_to(root)} ({kinds[file]})" for file in files]
+
+    yield from example("skipped", names(supported), "left out because of the ending", ": rename or convert them")
+    yield from example("unread", names(unsupported), "left out because of the format", ": convert them")
+    yield from example("stray", [str(file.relative_to(root)) for file in stray], "left out, in no class folder")
+
+
+def folder_notes(root: Path, listing: Listing[Path]) -> Iterator[str]:
+    """Yield a line on folders beside train/ and test/, and on classes that are named like these."""
+    names = folder_names(root)
+    others = [name for name in names if name not in listing.parts]
+    if listing.parts and others:
+        yield f"ignored  {', '.join(f'{name}/' for name in others)}: only {'/ and '.join(listing.parts)}/ are read"
+    named = [name for name in listing.classes if name.casefold() in (*TRAIN, *TESTS)]
+    if named and not listing.parts:
+        yield f"names    '{named[0]}' is taken for a class, as there is no train/"
+
+
+def files_of_classes(part: Path, listing: Listing[Path], root: Path) -> Iterator[Path]:
+    for name in listing.classes:
+        yield from visible_files(part / name, root)
+
+
+def stray_images(folder: Path) -> Iterator[Path]:
+    for file in sorted(folder.iterdir()):
+        if not is_hidden(file.name) and file.is_file() and (has_suffix(file) or image_kind(file)):
+            yield file
+
+
+def has_suffix(file: Path) -> bool:
+    return file.suffix.lower() in SUFFIXES
+
+
+def image_kind(file: Path) -> str:
+    """Return the format of an image file by its content, or "" if it is no image that is known."""
+    try:
+        with open_regular(file) as stream:
+            start = stream.read(12)
+            stream.seek(0)
+            with open_stream(stream) as image:
+                return image.format or ""
+    except OSError:
+        return ""
+    except ValueError:  # of no format that is read
+        known = (kind for mark, kind in STARTS.items() if start.startswith(mark))
+        return BRANDS.get(start[8:], "") if start[4:8] == b"ftyp" else next(known, "")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ablations.trainables.vit.image_folders import duplicates, findings, left_out
+from ablations.trainables.vit.image_folders import findings
 from commonfloor.messages import printable, reason
 from vitcore.data.decode import Facts, eight_bits, open_image
 from vitcore.data.imagefolder import in_threads, list_images, read_facts
@@ -78,11 +78,11 @@ def survey_pack(path: Path) -> Survey:
     train, test = class_counts(labels[: known.train], known.classes), class_counts(labels[known.train :], known.classes)
     classes = dict(zip(known.classes, train, strict=True))
     refuse_small(path, classes, train, own_split=True)
-    groups = duplicates.equal_images(records, partial(Pack, path, known))
+    groups = findings.equal_images(records, partial(Pack, path, known))
     places = np.arange(known.train, known.images)
     notes = [
         *findings.class_notes(known.classes, train, test),
-        *duplicates.notes(groups, "image {}".format, labels, places),
+        *findings.duplicate_notes(groups, "image {}".format, labels, places),
     ]
     return Survey(
         data=known.name,
@@ -132,8 +132,8 @@ def survey_folder(path: Path) -> Survey:
         notes=[
             *findings.image_notes(images),
             *findings.class_notes(listing.classes, train, test),
-            *duplicates.notes(duplicates.equal(contents), names.__getitem__, listing.labels, listing.test),
-            *left_out.notes(path, listing),
+            *findings.duplicate_notes(findings.equal_groups(contents), names.__getitem__, listing.labels, listing.test),
+            *findings.left_out_notes(path, listing),
         ],
     )
 
