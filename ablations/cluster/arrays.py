@@ -4,6 +4,7 @@
     arrays/000k/refused.json     the renamed intent.json of an array that SLURM refused
     arrays/000k/script.sh        the script passed to sbatch
     arrays/000k/logs/            output of the tasks
+    arrays/000k/lease.json       the process of a task on this machine (`--profile local`)
     arrays/000k/nodes/<node>     present if a task has begun on the node
     arrays/000k/cancelled.json   present if scancel ended a task
 

@@ -4,7 +4,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -23,6 +23,8 @@ from ablations.execution.runner import signal_handler
 from ablations.jobs import Job, jobs
 from ablations.planning import estimate
 from ablations.study import strict_yaml
+from results import store
+from results.store import lease
 from results.store.schemas import Plan
 from results.store.standing import Standings
 from results.units import amount_text
@@ -119,8 +121,8 @@ def submit(plans: Sequence[Plan], place: Place, profile: Profile, arms: Sequence
 def start_here(plans: Sequence[Plan], place: Place, profile: Profile, arms: Sequence[str]) -> str:
     """Start a background process of this machine for the trials that are still to train; return a summary.
 
-    It trains what no other process has claimed, then writes tables and report. Raises ModuleNotFoundError if submitit
-    is not installed.
+    It trains what no other process has claimed, then writes tables and report. None is started while an earlier one is
+    at work. Raises ModuleNotFoundError if submitit is not installed, and TimeoutError as `submit` does.
     """
     from slurm import local  # imported here because it loads submitit
 
@@ -128,12 +130,28 @@ def start_here(plans: Sequence[Plan], place: Place, profile: Profile, arms: Sequ
     if not trials:
         return publish_pending(place.runs, plans) or "nothing is left to train"
     names = [plan.name for plan in plans]
-    campaign = campaigns.write(campaigns.new(names, profile, place, arms=arms, cluster=campaigns.LOCAL))
-    array = arrays.job_array(campaign, arrays.HERE, {})
-    arrays.write_intent(array)
-    process = local.start(array)
     count = amount_text(len(trials), "trial")
+    with campaigns.launcher_lock(place.runs):
+        at_work = process_here(place.runs, names)
+        if at_work:
+            return f"{count} to train; process {at_work} of an earlier submission is at work: submit again after it"
+        campaign = campaigns.write(campaigns.new(names, profile, place, arms=arms, cluster=campaigns.LOCAL))
+        array = arrays.job_array(campaign, arrays.HERE, {})
+        arrays.write_intent(array)
+        process = local.start(array)
+        store.write_json(array.folder / lease.NAME, lease.own_lease(process).content())
     return f"{count} to train on this machine, by process {process}; log: {array.folder / 'logs'}"
+
+
+def process_here(runs: Path, plans: Collection[str]) -> int:
+    """Return the id of a process of this machine that works on a submission of one of these plans, or 0."""
+    for campaign in campaigns.campaigns(runs):
+        if campaign.cluster == campaigns.LOCAL and set(plans) & set(campaign.plans):
+            for array in arrays.task_arrays(campaign):
+                held = lease.read(array.folder)
+                if held and lease.holder_state(held) in ("lives", "stopped"):
+                    return held.pid
+    return 0
 
 
 def publish_pending(runs: Path, plans: Sequence[Plan]) -> str:

@@ -30,8 +30,9 @@ NAME = "lease.json"
 RELEASED = "released.json"
 
 
-def own_lease() -> Lease:
-    pid = os.getpid()
+def own_lease(pid: int | None = None) -> Lease:
+    """Return the lease of this process, or of another process of this machine."""
+    pid = pid or os.getpid()
     return Lease(host=socket.gethostname(), boot=boot_id(), pids=pid_namespace(), pid=pid, started=start_time(pid))
 
 

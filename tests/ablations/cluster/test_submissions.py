@@ -34,7 +34,7 @@ from results import report, store
 from results.store import lease, plan_files
 from results.store.schemas import Plan
 from slurm import arrays as slurm_arrays
-from slurm import queue, task
+from slurm import local, queue, task
 from slurm.arrays import JobArray
 from slurm.ask import Refused, Unreachable
 from slurm.profile import Profile
@@ -348,6 +348,24 @@ def test_cancelling_says_that_a_process_of_this_machine_ends(runs: Path, slurm: 
     assert submit.cancel(runs, {POSITION}) == (
         "1 submission cancelled, the process on this machine ends by itself; finished trials stay"
     )
+
+
+def test_second_submission_to_this_machine_starts_no_second_pool(
+    runs: Path, slurm: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names the process that is at work, and starts another one after that process has ended."""
+    missing(runs)
+    monkeypatch.setattr(local, "start", lambda array: started.append(array) or os.getpid())
+    started: list[JobArray] = []
+    plans, place = [Plan.model_validate(synthetic.position())], Place(runs, None)
+    for count, answer in ((1, "to train on this machine, by process"), (1, f"process {os.getpid()} of an earlier")):
+        assert answer in submit.start_here(plans, place, TOY, ["*"])
+        assert len(started) == count
+    monkeypatch.setattr(lease, "start_time", lambda pid: "1")
+    ended = lease.own_lease().content()
+    store.write_json(started[0].folder / lease.NAME, ended)
+    submit.start_here(plans, place, TOY, ["*"])
+    assert len(started) == 2
 
 
 def test_pool_that_is_called_off_stops(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -185,6 +185,31 @@ def test_only_the_newest_attempt_publishes_and_only_once(trial: store.Trial) -> 
     assert store.claim(trial, lease.Watch()) is None
 
 
+def test_result_that_was_written_but_not_linked_is_never_published(
+    trial: store.Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process was killed between the two. The successor has a folder of its own and links what it wrote there."""
+    killed = synthetic.claimed(trial)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "link", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            killed.publish({"status": "finished", "metrics": {"test_accuracy": 0.1}})
+    killed.release()
+    assert trial.state().status == "interrupted"
+    with synthetic.claimed(trial) as successor:
+        assert successor.path.name == "0002"
+        successor.publish({"status": "finished", "metrics": {"test_accuracy": 0.2}})
+    result = trial.result()
+    assert result is not None
+    assert (result.attempt, result.metrics) == ("0002", {"test_accuracy": 0.2})
+    assert (trial.path / "result.json").samefile(successor.path / "result.json")
+    assert (killed.path / "result.json").stat().st_nlink == 1
+
+
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def test_resume_takes_the_newest_checkpoint_whose_checksum_holds(trial: store.Trial) -> None:
     """After a flipped bit the attempt resumes from the checkpoint before, with the metrics up to it."""
     with synthetic.claimed(trial) as attempt:
