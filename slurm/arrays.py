@@ -74,7 +74,9 @@ def submit(array: JobArray) -> int:
         return find_in_queue(array.tag, str(error))
     # a banner of the cluster may also contain numbers and the word job
     job_id = re.search(r"^Submitted batch job (\d+)", answer, re.MULTILINE)
-    return int(job_id[1]) if job_id else find_in_queue(array.tag, "sbatch printed no job id")
+    if job_id:
+        return int(job_id[1])
+    return find_in_queue(array.tag, "sbatch printed no job id")
 
 
 def run(array: JobArray, seconds: float) -> None:
@@ -135,38 +137,41 @@ def setup_lines(array: JobArray) -> list[str]:
 def quoted_option(word: str) -> str:
     """Return `--name=value` with the value quoted."""
     name, sign, value = word.partition("=")
-    return f"{name}={shlex.quote(value)}" if sign else name
+    return name + sign + (value and shlex.quote(value))
 
 
-def sbatch_options(array: JobArray) -> values.SlurmOptions:
+def sbatch_options(array: JobArray) -> dict[str, object]:
     """Return the options of sbatch for an array. Raises ValueError if the tag or a node's name is not allowed."""
     profile = array.profile
     values.require("tag", array.tag, r"[A-Za-z0-9][A-Za-z0-9:._-]*", "letters, digits and : . _ -")
-    avoided = [values.require("exclude", node, values.NODE, "the name of a node") for node in array.avoided]
-    excluded = ",".join(str(name) for name in (profile.extra.get("exclude"), *avoided) if name)
-    is_array = array.count > 1
-    options = {
+    for node in array.avoided:
+        values.require("exclude", node, values.NODE, "the name of a node")
+    options: dict[str, object] = {
         "job-name": job_name(array.label, array.tag),
-        "comment": f"{array.tag} {profile.comment}" if profile.comment else array.tag,
-        "array": f"0-{array.count - 1}" if is_array else None,
+        "comment": f"{array.tag} {profile.comment or ''}".rstrip(),
+        "array": None,
         **profile.model_dump(include={"partition", "account", "qos", "constraint"}),
         "nodes": profile.nodes,
-        "ntasks-per-node" if profile.nodes > 1 else "ntasks": 1,
+        "ntasks": 1,
         "cpus-per-task": profile.cpus,
         "mem": profile.memory,
         "time": partitions.duration_text(60 * profile.minutes),
         "requeue": True,
         **profile.extra,
         "gres": profile.gres,
-        "exclude": excluded or None,
+        "exclude": ",".join(map(str, filter(None, [profile.extra.get("exclude"), *array.avoided]))) or None,
         **array.when,
         "chdir": array.code.parent,
-        "output": array.folder / "logs" / ("%A_%a_log.out" if is_array else "%j_log.out"),
+        "output": array.folder / "logs" / "%j_log.out",
         "open-mode": "append",
     }
-    return {
-        name: value if isinstance(value, bool) else str(value) for name, value in options.items() if value is not None
-    }
+    if array.count > 1:
+        options["array"] = f"0-{array.count - 1}"
+        options["output"] = array.folder / "logs" / "%A_%a_log.out"
+    if profile.nodes > 1:
+        options["ntasks"] = profile.nodes
+        options["ntasks-per-node"] = 1
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def command(array: JobArray) -> str:
@@ -178,16 +183,17 @@ def command(array: JobArray) -> str:
     if array.persistent:  # a status above 128 means that a signal ended the task
         again = f"for start in {{1..{STARTS}}}; do {python}; status=$?; [ $status -gt 128 ] || break; done"
         return f"{again}\nexit $status"
-    one_task = ["--nodes=1", "--ntasks=1"] if profile.nodes > 1 else []  # this task starts all other ranks
     # since SLURM 22.05, srun does not inherit cpus-per-task
-    srun = ["srun", "--unbuffered", f"--cpus-per-task={profile.cpus}", *one_task, *values.option_words(profile.srun)]
-    return f"{shlex.join(srun)} {python}"
+    srun = ["srun", "--unbuffered", f"--cpus-per-task={profile.cpus}"]
+    if profile.nodes > 1:
+        srun += ["--nodes=1", "--ntasks=1"]  # this task starts all other ranks
+    return f"{shlex.join([*srun, *values.option_words(profile.srun)])} {python}"
 
 
 def job_name(label: str, tag: str) -> str:
     """Return `label:tag`, with the label cut and reduced to ASCII letters, digits and @+._-, or `tag` without one."""
     harmless = re.sub(r"[^A-Za-z0-9@+._-]", "-", label)[:LONGEST_LABEL]
-    return f"{harmless}:{tag}" if harmless else tag
+    return f"{harmless}:{tag}".removeprefix(":")
 
 
 def require_folder(folder: Path) -> None:

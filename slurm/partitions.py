@@ -26,7 +26,9 @@ class Nodes:
 
     def gpu_count(self, kind: str | None = None) -> int:
         """Return the number of GPUs of a node: of this type, or of all types."""
-        return self.gpus.get(kind, 0) if kind else sum(self.gpus.values())
+        if kind is None:
+            return sum(self.gpus.values())
+        return self.gpus.get(kind, 0)
 
 
 def nodes() -> list[Nodes]:
@@ -67,8 +69,10 @@ def description(some: Nodes) -> str:
     """Return a group of nodes as text, such as '2 nodes in gpu with 8 CPUs, 16000M, 4 GPUs of type a100, 4:00:00'."""
     parts = [f"{some.cpus} CPUs", f"{some.memory}M"]
     for kind, number in some.gpus.items():
-        parts.append(f"{number} GPUs of type {quoted_value(kind)}" if kind else f"{number} GPUs")
-    limit = "no time limit" if some.limit is None else f"at most {duration_text(some.limit)}"
+        parts.append(f"{number} GPUs" + f" of type {quoted_value(kind)}" * bool(kind))
+    limit = "no time limit"
+    if some.limit is not None:
+        limit = f"at most {duration_text(some.limit)}"
     return f"{some.count} nodes in {quoted_value(some.partition)} with {', '.join(parts)}, {limit}"
 
 
@@ -88,4 +92,6 @@ def duration_text(of_seconds: int) -> str:
     days, rest = divmod(of_seconds, 86400)
     hours, rest = divmod(rest, 3600)
     clock = f"{rest // 60:02}:{rest % 60:02}"
-    return f"{days}-{hours:02}:{clock}" if days else f"{hours}:{clock}"
+    if days:
+        return f"{days}-{hours:02}:{clock}"
+    return f"{hours}:{clock}"

@@ -6,7 +6,6 @@ jobs in the queue is ignored. SLURM accepts jobs that exceed a partition's time 
 """
 
 import re
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from slurm import arrays, partitions
@@ -29,9 +28,10 @@ def check(profile: Profile) -> str:
     """
     groups = partitions.nodes()
     nodes = partitions.partition_nodes(profile.partition, groups)
-    for setting in impossible_settings(profile, nodes):
+    unmet = [unmet_setting(profile, some) for some in nodes]
+    if unmet and all(unmet):
         offered = "; ".join(dict.fromkeys(map(partitions.description, nodes)))
-        raise Refused(f"{setting}: no node satisfies this; there are {offered}")
+        raise Refused(f"{unmet[0]}: no node satisfies this; there are {offered}")
     refusal = test_only(profile)
     if not refusal:
         return ""
@@ -65,28 +65,20 @@ def test_only(profile: Profile) -> str:
 def settings_text(profile: Profile) -> str:
     """Return the settings that SLURM may refuse by name, such as 'partition=gpu account=lab'."""
     fields = profile.model_dump(include={"partition", "account", "qos", "constraint", "time"}, exclude_none=True)
-    options = [word.removeprefix("--") for word in option_words(profile.extra)]
-    return " ".join([*(f"{name}={value}" for name, value in fields.items()), *options])
+    words = option_words({**fields, **profile.extra})
+    return " ".join(word.removeprefix("--") for word in words)
 
 
-def impossible_settings(profile: Profile, nodes: Sequence[Nodes]) -> Iterator[str]:
-    """Yield each setting that these nodes cannot satisfy, even if all of them were up and idle."""
-    if not nodes:
-        return
-    if profile.gpu_type and not any(profile.gpu_type in some.gpus for some in nodes):
-        yield f"gpu_type={profile.gpu_type}"
-    if profile.gpus > max(some.gpu_count(profile.gpu_type) for some in nodes):
-        yield f"gpus={profile.gpus}"
-    if profile.memory and megabytes(profile.memory) > max(some.memory for some in nodes):
-        yield f"memory={profile.memory}"
-    if profile.cpus > max(some.cpus for some in nodes):
-        yield f"cpus={profile.cpus}"
-    if profile.nodes > sum(some.count for some in nodes):
-        yield f"nodes={profile.nodes}"
-    if all(some.limit is not None and profile.seconds > some.limit for some in nodes):
-        yield f"time={profile.time}"
-
-
-def megabytes(memory: str) -> float:
-    """Return the megabytes of a profile's memory, such as '16G'."""
-    return int(memory[:-1]) * MEGABYTES[memory[-1]]
+def unmet_setting(profile: Profile, nodes: Nodes) -> str:
+    """Return a setting that these nodes cannot satisfy, even if all of them were up and idle; "" if there is none."""
+    if profile.gpu_type and profile.gpu_type not in nodes.gpus:
+        return f"gpu_type={profile.gpu_type}"
+    if profile.gpus > nodes.gpu_count(profile.gpu_type):
+        return f"gpus={profile.gpus}"
+    if profile.memory and int(profile.memory[:-1]) * MEGABYTES[profile.memory[-1]] > nodes.memory:
+        return f"memory={profile.memory}"
+    if profile.cpus > nodes.cpus:
+        return f"cpus={profile.cpus}"
+    if nodes.limit is not None and profile.seconds > nodes.limit:
+        return f"time={profile.time}"
+    return ""

@@ -9,7 +9,7 @@ because SLURM may lose accepted jobs and reuse their ids.
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -56,7 +56,9 @@ class PastJob:
 
 def task_name(job: QueuedJob | PastJob) -> str:
     """Return a job id as SLURM's commands accept it, such as '123' or '123_4' for an array task."""
-    return str(job.job_id) if job.index is None else f"{job.job_id}_{job.index}"
+    if job.index is None:
+        return str(job.job_id)
+    return f"{job.job_id}_{job.index}"
 
 
 def is_held(reason: str) -> bool:
@@ -77,7 +79,9 @@ def jobs(*prefixes: str, ended: bool = False, timeout: float = TIMEOUT, users: C
         job_id, index, state, reason, node, name, *_ = [*record.split(FIELD), *SQUEUE]  # a name may hold separators
         tag = find_tag(name, prefixes)
         if tag and job_id.isdigit():
-            task = int(index) if index.isdigit() else None
+            task = None
+            if index.isdigit():
+                task = int(index)
             queued.append(QueuedJob(int(job_id), task, tag, state, present(reason), present(node)))
     return sorted(queued, key=lambda job: (job.job_id, job.index or 0))
 
@@ -125,21 +129,14 @@ def accounting(names: Collection[str], timeout: float = TIMEOUT) -> list[PastJob
         answer = ask(*command, timeout=timeout).stdout
     except ValueError:  # NoSlurm, Unreachable, Refused: whatever the cause, nothing is known
         return None
-    rows = []
-    for line in answer.splitlines():
-        row = [present(word) for word in line.split(FIELD)]
-        if len(row) == len(SACCT.split(",")):
-            rows.append(row)
-    rows.sort(key=lambda row: ("[" not in row[0], row[4] or row[5]))  # by start or end, those that never started first
-    return [job for row in rows for job in past_jobs(*row[:4])]
-
-
-def past_jobs(job: str, state: str, node: str, exit_code: str) -> Iterator[PastJob]:
-    """Yield the jobs of an accounting record. Array tasks that never started share one record."""
-    job_id, _, index = job.partition("_")
-    if job_id.isdigit():  # not '12+1', of a heterogeneous job
-        for each in task_indices(index):
-            yield PastJob(int(job_id), each, state, node, exit_code)
+    rows = [line.split(FIELD) for line in answer.splitlines() if line.count(FIELD) == SACCT.count(",")]
+    rows.sort(key=lambda row: ("[" not in row[0], present(row[4]) or row[5]))  # those that never started first
+    past = []
+    for job, state, node, exit_code, *_ in rows:
+        job_id, _, index = job.partition("_")
+        if job_id.isdigit():  # not '12+1', of a heterogeneous job
+            past += [PastJob(int(job_id), task, state, present(node), exit_code) for task in task_indices(index)]
+    return past
 
 
 def task_indices(index: str) -> list[int | None]:
@@ -189,8 +186,9 @@ def own_job_cancelled() -> bool:
     SLURM sends the same signals for scancel, preemption, the time limit and a requeue. slurmctld distinguishes them at
     once, with or without accounting. Raises the errors of `ask`.
     """
-    array, index = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
-    job = f"{array}_{index}" if array else os.environ["SLURM_JOB_ID"]
+    job = os.environ["SLURM_JOB_ID"]
+    if "SLURM_ARRAY_JOB_ID" in os.environ:  # whose id may be the task's own
+        job = f"{os.environ['SLURM_ARRAY_JOB_ID']}_{os.environ['SLURM_ARRAY_TASK_ID']}"
     shown = dict(word.partition("=")[::2] for word in ask("scontrol", "show", "job", job).stdout.split())
     return shows_scancel(shown, os.environ.get("SLURM_RESTART_COUNT", "0"))
 

@@ -73,7 +73,7 @@ def checked_options(key: str, allowed_names: Collection[str], values: object) ->
     return checked
 
 
-def option_words(options: Mapping[str, str | bool]) -> list[str]:
+def option_words(options: Mapping[str, object]) -> list[str]:
     """Return the words of a command line for options, such as `--nice=10`. A switch that is off is negated or left."""
     words = []
     for name, value in options.items():

@@ -142,8 +142,8 @@ def write(campaign: Campaign) -> Campaign:
         "code": provenance.source_digest(partial / "code"),
         "profile": profile.model_dump(exclude_none=True, exclude=PRIVATE),
         "plugins": [str(folder / copy_plugin(Path(file), digest, partial)) for file, digest in place.plugins.items()],
-        "data_dir": str(place.data_dir.absolute()) if place.data_dir else None,
-        "checkpoints": str(place.checkpoints) if place.checkpoints else None,
+        "data_dir": place.data_dir and str(place.data_dir.absolute()),
+        "checkpoints": place.checkpoints and str(place.checkpoints),
         "keep_weights": place.keep_weights,
         "arms": list(campaign.arms),
     }
