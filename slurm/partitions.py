@@ -69,7 +69,9 @@ def description(some: Nodes) -> str:
     """Return a group of nodes as text, such as '2 nodes in gpu with 8 CPUs, 16000M, 4 GPUs of type a100, 4:00:00'."""
     parts = [f"{some.cpus} CPUs", f"{some.memory}M"]
     for kind, number in some.gpus.items():
-        parts.append(f"{number} GPUs" + f" of type {quoted_value(kind)}" * bool(kind))
+        parts.append(f"{number} GPUs")
+        if kind:
+            parts[-1] += f" of type {quoted_value(kind)}"
     limit = "no time limit"
     if some.limit is not None:
         limit = f"at most {duration_text(some.limit)}"

@@ -15,7 +15,7 @@ from ablations.cluster.campaign import Campaign
 from ablations.execution import runner
 from ablations.plain_output import plain_output
 from results import store
-from results.store.standing import Kind, Standings
+from results.store.standing import Kind
 from slurm import queue
 from slurm.ask import NoSlurm, Refused, Unreachable
 
@@ -48,13 +48,14 @@ def work(folder: str) -> int:
         deadline=machine.stop_time(machine.seconds_left()),
         called_off=lambda: campaign.cancelled,
     )
-    interrupted = f"{len(summary.interrupted)} interrupted, " if summary.interrupted else ""
-    done = f"{len(summary.done)} done here, {len(summary.failed)} failed, {interrupted}{summary.left} left"
-    print(done, flush=True)
+    counts = f"{len(summary.done)} done here, {len(summary.failed)} failed, {len(summary.interrupted)} interrupted"
+    print(f"{counts}, {summary.left} left", flush=True)
     if summary.stopped and not campaign.cancelled and ended_by_scancel():
         campaigns.write_mark(array / "cancelled.json")
         print("cancelled by scancel: `ablate submit` continues", flush=True)
-    return FAILED if summary.failed or summary.interrupted or summary.blocked else 0
+    if summary.failed or summary.interrupted or summary.blocked:
+        return FAILED
+    return 0
 
 
 def campaign_of(array: Path) -> Campaign:
@@ -125,10 +126,8 @@ def await_holders(campaign: Campaign, deadline: float) -> None:
     For a minute after a kill on another machine, a trial seems to be held, and tasks would end at once.
     """
     while time.monotonic() < deadline and not campaign.cancelled:
-        standings = Standings(campaign.runs, campaign.place.code)
-        standings_now = [job.standing(standings) for job in campaign.jobs()]
-        left = [standing.kind for standing in standings_now if standing.is_pending]
-        if not left or set(left) != {Kind.RUNNING}:
+        standings = rounds.read_standings(campaign.jobs(), campaign.place).values()
+        if {standing.kind for standing in standings if standing.is_pending} != {Kind.RUNNING}:
             return
         time.sleep(LOOK_SECONDS)
 
@@ -143,6 +142,9 @@ def finish_patiently(array: Path, is_last: bool = False) -> int:
     left = machine.seconds_left()
     if left == math.inf:
         left = HELP_SECONDS
+    after = ""
+    if is_last:
+        after = array.name
     began = time.monotonic()
     end = began + left - LONGEST_RETRY
     pause = RETRY_SECONDS
@@ -151,7 +153,7 @@ def finish_patiently(array: Path, is_last: bool = False) -> int:
             campaign = campaign_of(array)
             if is_last:
                 await_holders(campaign, began + left / 2)
-            return finish_round(campaign, after=array.name if is_last else "")
+            return finish_round(campaign, after)
         except (Unreachable, Refused, OSError) as error:  # OSError: a full disk, a stale handle, the launcher's lock
             if time.monotonic() + pause > end:
                 raise
@@ -178,7 +180,9 @@ def finish_round(campaign: Campaign, after: str) -> int:
     if not done.left or done.is_cancelled:
         write_reports(campaign)
         cancel_helpers(campaign)
-    return FAILED if done.failed or done.blocked or done.is_cancelled else 0
+    if done.failed or done.blocked or done.is_cancelled:
+        return FAILED
+    return 0
 
 
 def has_queued_tasks(campaign: Campaign) -> bool:

@@ -20,10 +20,11 @@ from ablations.cluster import campaign as campaigns
 from ablations.cluster.arrays import HELPERS, LAST, WATCH, WORK, QueuedTask
 from ablations.cluster.campaign import Campaign, device
 from ablations.execution import retry
+from ablations.execution.launch import Place
 from ablations.jobs import Job, jobs
 from ablations.planning import estimate
 from results import store
-from results.store.standing import OVER, Kind, Standing, Standings
+from results.store.standing import Kind, Standing, Standings
 from slurm import queue
 from slurm.ask import Refused, Unreachable
 from slurm.profile import Profile
@@ -64,24 +65,22 @@ def submit_round(campaign: Campaign, inside: bool = False, after: str = "") -> R
     plans = campaign.read_plans()
     trials = jobs(plans, campaign.arms)
     renewed = retry.reopen_lost_parents(place.runs, trials, place.code)
-    standings = Standings(place.runs, place.code)
-    standings_by_id = {job.id: job.standing(standings) for job in trials}
-    left = [job for job in trials if standings_by_id[job.id].is_pending]
-    done = replace(count_ended(standings_by_id.values()), left=len(left), renewed=tuple(renewed))
-    if not left:
+    standings = read_standings(trials, place)
+    done = replace(count_trials(standings), renewed=tuple(renewed))
+    if not done.left:
         return done
 
     in_queue = arrays.queued_tasks(place.runs)
     tasks = [task for task in in_queue if counts(task, campaign, after)]
     queue.release(task.job for task in tasks)
     earlier = arrays.earlier_arrays(campaign)
-    hours = estimate.cost(plans, place.runs, device(campaign.profile), {job.id for job in left}).hours
-    done = replace(done, queued=len(tasks), hours=hours)
+    on = device(campaign.profile)
+    left = {trial_id for trial_id, standing in standings.items() if standing.is_pending}
+    done = replace(done, queued=len(tasks), hours=estimate.cost(plans, place.runs, on, left).hours)
     was_cancelled = bool(earlier) and earlier[-1].cancel_mark.exists()
     if inside and was_cancelled:
         return replace(done, is_cancelled=True)
-    seconds = estimate.seconds(plans, place.runs, device(campaign.profile))
-    wanted = wanted_tasks(startable(left, standings_by_id), seconds, campaign.profile)
+    wanted = wanted_tasks(startable(standings), estimate.seconds(plans, place.runs, on), campaign.profile)
     is_recent = bool(earlier) and earlier[-1].age < SETTLE_SECONDS  # squeue may not show it yet
     if wanted <= len(tasks) or (is_recent and not inside and not was_cancelled):
         if not inside:
@@ -93,8 +92,12 @@ def submit_round(campaign: Campaign, inside: bool = False, after: str = "") -> R
     avoided = arrays.nodes_to_avoid(store.trial(place.runs, job.id) for job in trials) + arrays.silent_nodes(earlier)
     if not campaign.folder.exists():
         campaigns.write(campaign)
-    when = {} if inside else campaign.profile.start
-    progress = arrays.progress(campaign) if inside else []
+    when: Mapping[str, str] = {}
+    progress: Sequence[int] = ()
+    if inside:
+        progress = arrays.progress(campaign)
+    else:
+        when = campaign.profile.start
     try:
         job_id, submitted = send_tasks(campaign, wanted - len(tasks), avoided, when, progress)
     except (Refused, Unreachable) as error:
@@ -123,21 +126,37 @@ def counts(task: QueuedTask, campaign: Campaign, after: str) -> bool:
     return shares_plans and not task.array.is_helper and not other.cancelled and not has_ended
 
 
-def count_ended(standings: Iterable[Standing]) -> Round:
-    count = Counter(standing.kind for standing in standings)
-    return Round(sum(count[kind] for kind in OVER), failed=count[Kind.FAILED], blocked=count[Kind.BLOCKED])
+def read_standings(trials: Iterable[Job], place: Place) -> dict[str, Standing]:
+    """Return trial id -> its standing now."""
+    reader = Standings(place.runs, place.code)
+    return {job.id: job.standing(reader) for job in trials}
 
 
-def startable(left: Sequence[Job], standings: Mapping[str, Standing]) -> list[Job]:
-    """Return the trials without those whose parent is being trained: the task that trains it goes on with them."""
-    return [job for job in left if standings[job.id].kind is Kind.RUNNING or not standings[job.id].start.running]
+def count_trials(standings: Mapping[str, Standing]) -> Round:
+    """Return how many trials are over, failed, blocked and left."""
+    count = Counter(standing.kind for standing in standings.values())
+    over, failed, blocked = count[Kind.FINISHED] + count[Kind.DIVERGED], count[Kind.FAILED], count[Kind.BLOCKED]
+    return Round(over, failed, blocked, left=count.total() - over - failed - blocked)
 
 
-def wanted_tasks(left: Sequence[Job], seconds: Mapping[str, float], profile: Profile) -> int:
+def startable(standings: Mapping[str, Standing]) -> list[str]:
+    """Return the ids of the trials that are left, except those that begin with a parent's end.
+
+    While the parent is being trained, the task that trains it goes on with them.
+    """
+    trial_ids = []
+    for trial_id, standing in standings.items():
+        awaits_parent = standing.start.running and standing.kind is not Kind.RUNNING
+        if standing.is_pending and not awaits_parent:
+            trial_ids.append(trial_id)
+    return trial_ids
+
+
+def wanted_tasks(trial_ids: Sequence[str], seconds: Mapping[str, float], profile: Profile) -> int:
     """Return the number of tasks for some trials. seconds: trial id -> estimated time."""
-    total = sum(seconds[job.id] for job in left)
+    total = sum(map(seconds.__getitem__, trial_ids))
     enough = math.ceil(total / (60 * profile.task_minutes))
-    return min(len(left), enough, MOST_TASKS, profile.parallel or MOST_TASKS)
+    return min(len(trial_ids), enough, MOST_TASKS, profile.parallel or MOST_TASKS)
 
 
 def send_tasks(
@@ -199,11 +218,16 @@ def ensure_all_helpers(in_queue: Sequence[QueuedTask]) -> None:
 
 def ensure_helpers(campaign: Campaign, in_queue: Sequence[QueuedTask]) -> None:
     """Submit the last job and the job that watches if tasks are queued and these neither wait nor are recent."""
-    own = own_tasks(campaign, in_queue)
-    before = dict.fromkeys(task.job.job_id for task in own if not task.array.is_helper)
-    waiting = [task.array for task in own if task.job.is_pending]
-    recent = [array for array in arrays.submitted_arrays(campaign) if array.age < SETTLE_SECONDS]
-    present = {array.intent.function for array in [*waiting, *recent]}
+    before: dict[int, None] = {}
+    present: set[str] = set()
+    for task in own_tasks(campaign, in_queue):
+        if not task.array.is_helper:
+            before[task.job.job_id] = None
+        elif task.job.is_pending:
+            present.add(task.array.intent.function)
+    for array in arrays.submitted_arrays(campaign):
+        if array.age < SETTLE_SECONDS:
+            present.add(array.intent.function)
     if before:
         send_helpers(campaign, list(before), functions=HELPERS - present)
 

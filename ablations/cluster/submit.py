@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from ablations import machine
 from ablations.cluster import arrays, rounds
 from ablations.cluster import campaign as campaigns
-from ablations.cluster.arrays import LAST, WORK
+from ablations.cluster.arrays import LAST, WATCH, WORK
 from ablations.cluster.campaign import Campaign
 from ablations.cluster.node_check import CHECK, FAILED, LAST_LINE
 from ablations.cluster.rounds import Round
@@ -26,7 +26,6 @@ from ablations.study import strict_yaml
 from results import store
 from results.store import lease
 from results.store.schemas import Plan
-from results.store.standing import Standings
 from results.units import amount_text
 from slurm import arrays as slurm_arrays
 from slurm import preflight as slurm_preflight
@@ -90,14 +89,14 @@ def preview(plans: Sequence[Plan], place: Place, profile: Profile, arms: Sequenc
         return "# 0 trials: nothing is left to submit"
     device = campaigns.device(profile)
     campaign = Campaign(place.runs / "submissions" / "CAMPAIGN", tuple(plan.name for plan in plans), profile, place)
-    count = rounds.wanted_tasks(trials, estimate.seconds(plans, place.runs, device), profile)
+    count = rounds.wanted_tasks([job.id for job in trials], estimate.seconds(plans, place.runs, device), profile)
     total = estimate.cost(plans, place.runs, device, {job.id for job in trials}).text
     lines = [f"# {amount_text(len(trials), 'trial')} in {amount_text(count, 'task')}, {total}"]
     tasks = arrays.job_array(campaign, WORK, profile.start)
     lines.append(script(replace(tasks, count=count)))
+    comments = {LAST: "# once the jobs above (JOBS) have ended:", WATCH: "# if the last job fails:"}
     for number, (function, when) in enumerate(rounds.helper_starts(profile, ["JOBS"]).items(), start=2):
-        lines.append("# once the jobs above (JOBS) have ended:" if function == LAST else "# if the last job fails:")
-        lines.append(script(arrays.job_array(campaign, function, when, number)))
+        lines += [comments[function], script(arrays.job_array(campaign, function, when, number))]
     return "\n".join(lines)
 
 
@@ -112,10 +111,11 @@ def submit(plans: Sequence[Plan], place: Place, profile: Profile, arms: Sequence
             names = [plan.name for plan in plans]
             done = rounds.submit_round(campaigns.new(names, profile, place, arms=arms, cluster=cluster_name()))
         else:
-            standings = Standings(place.runs, place.code)
-            done = rounds.count_ended(job.standing(standings) for job in jobs(plans, arms))
-        published = "" if done.left else publish_pending(place.runs, plans)
-    return "\n".join(filter(None, [submission_message(done, profile), published]))
+            done = rounds.count_trials(rounds.read_standings(jobs(plans, arms), place))
+        message = submission_message(done, profile)
+        if not done.left:
+            message += "\n" + publish_pending(place.runs, plans)
+    return message.rstrip()
 
 
 def start_here(plans: Sequence[Plan], place: Place, profile: Profile, arms: Sequence[str]) -> str:
@@ -194,11 +194,17 @@ def cancel(runs: Path, names: set[str]) -> str:
     Jobs of campaigns that were marked earlier are cancelled too. Marks nothing and raises ValueError if unfinished
     trials of other plans would be cancelled. After marking, raises the errors of queue.cancel.
     """
-    owned = [campaign for campaign in campaigns.campaigns(runs) if names & set(campaign.plans) and campaign.is_own]
-    fresh = [campaign for campaign in owned if not campaign.cancelled]
+    fresh: list[Campaign] = []
     others: set[str] = set()
-    for campaign in fresh:
-        others.update(other_open_plans(campaign, names))
+    queued: list[str] = []  # prefixes of the tags of jobs that may be in the queue
+    done = []
+    for campaign in campaigns.campaigns(runs):
+        if names & set(campaign.plans) and campaign.is_own:
+            if campaign.cluster != campaigns.LOCAL:
+                queued.append(campaign.tags)
+            if not campaign.cancelled:
+                fresh.append(campaign)
+                others.update(other_open_plans(campaign, names))
     if others:
         listed = ", ".join(sorted(others))
         raise ValueError(
@@ -206,19 +212,19 @@ def cancel(runs: Path, names: set[str]) -> str:
         )
     for campaign in fresh:
         campaigns.write_mark(campaign.folder / "cancelled.json")
+        if campaign.cluster == campaigns.LOCAL:
+            done = ["the process on this machine ends by itself"]
+    removed = 0
     try:
-        queued = [campaign.tags for campaign in owned if campaign.cluster != campaigns.LOCAL]
-        removed = queue.cancel(*queued) if queued else 0
+        if queued:
+            removed = queue.cancel(*queued)
     except Unreachable as error:
         raise Unreachable(
             f"{error}; running jobs stop by themselves; to cancel pending ones, give the command again"
         ) from None
-    done = [f"{amount_text(len(fresh), 'submission')} cancelled"]
-    is_here = any(campaign.cluster == campaigns.LOCAL for campaign in fresh)
-    if queued or not is_here:
-        done.append(f"{amount_text(removed, 'job')} removed from the queue")
-    if is_here:
-        done.append("the process on this machine ends by itself")
+    if queued or not done:
+        done.insert(0, f"{amount_text(removed, 'job')} removed from the queue")
+    done.insert(0, f"{amount_text(len(fresh), 'submission')} cancelled")
     return f"{', '.join(done)}; finished trials stay"
 
 

@@ -23,7 +23,6 @@ from ablations.cluster.campaign import Campaign
 from ablations.execution import runner
 from ablations.execution.launch import Place
 from ablations.execution.runner import Lines
-from ablations.jobs import Job
 from ablations.jobs import jobs as jobs_of
 from ablations.planning import estimate
 from ablations.status import log_tails, slurm_answers
@@ -218,8 +217,8 @@ def test_number_of_tasks_that_slurm_refuses_is_halved(runs: Path, sent_arrays: l
 )
 def test_number_of_tasks_follows_from_time_and_parallel(minutes: float, parallel: int | None, tasks: int) -> None:
     profile = TOY.model_copy(update={"task_minutes": minutes, "parallel": parallel})
-    trials = [Job(f"{number:012x}", {}, "a", "s") for number in range(9)]
-    assert rounds.wanted_tasks(trials, {job.id: 1200.0 for job in trials}, profile) == tasks
+    seconds = {f"{number:012x}": 1200.0 for number in range(9)}
+    assert rounds.wanted_tasks(list(seconds), seconds, profile) == tasks
 
 
 def test_submission_with_a_key_of_earlier_versions_is_read(runs: Path) -> None:
