@@ -13,7 +13,7 @@ from results.comparison.matching import ArmPair, Side, differing_settings, match
 from results.comparison.testing import Test, adjusted, arm_test, contrast_test, resolvable_differences, withheld
 from results.records import NO_VERDICT, ChangedContrast, ComparedRow, Comparison, Contents, Reached, Row, study_fields
 from results.store.schemas import Metric
-from results.study_results import StudyResults
+from results.study_results import StudyResults, rows_of
 from results.tables import layout, notes, sentences, trial_notes
 from results.tables.declared_first import changes_text
 
@@ -154,9 +154,13 @@ def provenance_values(studies: Sequence[StudyResults]) -> dict[str, set[str]]:
     """Return field -> known values in the trials of all studies, fields for which trials are not compared included."""
     known = defaultdict[str, set[str]](set)
     for study in studies:
-        not_compared = ((name, study.columns[name]) for name in ("revision", "host"))
-        for name, values in (*trial_notes.comparable_columns(study.columns), *not_compared):
-            known[name] |= {*values} - {""}
+        for trial in rows_of(study.columns):
+            for name, text in trial_notes.comparable_fields(trial).items():
+                known[name].add(text)
+        for name in ("revision", "host"):
+            known[name].update(study.columns[name])
+    for values in known.values():
+        values.discard("")
     return known
 
 

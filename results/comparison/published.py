@@ -15,6 +15,7 @@ from results.records import (
     PublishedComparison,
     PublishedNumber,
     PublishedRow,
+    Row,
     Sources,
     Table,
     json_object,
@@ -25,6 +26,7 @@ from results.records import (
 from results.study_results import StudyResults
 from results.tables import formats, layout, sentences, study_table
 from results.tables.formats import Cell, Grid
+from results.units import amount_text
 
 NAME = "published"  # the name of the second set of results on the command line
 
@@ -34,34 +36,39 @@ def compare_published(studies: Sequence[StudyResults], interim: bool = False) ->
 
     interim: whether to judge claims before all planned trials are over. Raises ValueError without claims and numbers.
     """
-    tables = [study_table.table(study, interim=interim) for study in studies]
-    judged = [claim_row(claim, table) for table in tables for claim in table.claims]
-    rows = [
-        PublishedRow(
-            **study_fields(table.plan),
-            arm=row.arm,
-            a=compare.arm_results(row),
-            b=PublishedNumber(row.published),
-            notes=compare.metric_notes(table.plan.primary_metric),
-        )
-        for table in tables
-        for row in table.rows
-        if row.published is not None
-    ]
-    if not judged and not rows:
+    judged = []
+    rows = []
+    sources = []
+    published_of = []
+    for study in studies:
+        table = study_table.table(study, interim=interim)
+        judged += [claim_row(claim, table) for claim in table.claims]
+        numbered = [published_row(row, table) for row in table.rows if row.published is not None]
+        rows += numbered
+        if table.claims or numbered:
+            sources.append(f"{study.name}: {table.plan.source or 'the study'}")
+        if numbered:
+            published_of.append(f"{study.name}: {layout.published_source(table)}")
+    if not sources:
         names = ", ".join(study.name for study in studies)
         raise ValueError(f"{NAME}: no claim and no published number in {names}")
-    numbered = [table for table in tables if any(row.published is not None for row in table.rows)]
     return PublishedComparison(
         a=compare.contents(studies),
-        b=Sources(
-            studies=[f"{t.plan.name}: {t.plan.source or 'the study'}" for t in tables if t.claims or t in numbered],
-            published_of=[f"{table.plan.name}: {layout.published_source(table)}" for table in numbered],
-        ),
+        b=Sources(sources, published_of),
         rows=rows,
         claims=judged,
         provenance={},
         verdicts=dict(Counter(VERDICT_TEXT[claim.verdict] for claim in judged)),
+    )
+
+
+def published_row(row: Row, table: Table) -> PublishedRow:
+    return PublishedRow(
+        **study_fields(table.plan),
+        arm=row.arm,
+        a=compare.arm_results(row),
+        b=PublishedNumber(row.published),
+        notes=compare.metric_notes(table.plan.primary_metric),
     )
 
 
@@ -71,15 +78,16 @@ def claim_row(claim: Claim, table: Table) -> PublishedClaim:
     a, _, b = parse_claim(claim.claim)
     left = published.get(a)
     right = published.get(b)
-    sign = -1 if claim.of == f"{b} - {a}" else 1
+    difference = None
+    if left is not None and right is not None:
+        difference = left - right
+        if claim.of == f"{b} - {a}":
+            difference = right - left
     notes = [*compare.metric_notes(table.plan.primary_metric), claim.note, *table.warnings]
     if claim.verdict == UNRESOLVED and claim.delta_ci95:
         notes.append(sentences.bound_text([claim.delta_ci95], table.plan.primary_metric))
     return PublishedClaim(
-        **study_fields(table.plan),
-        **json_object(claim),
-        published_delta=None if left is None or right is None else sign * (left - right),
-        notes=[note for note in notes if note],
+        **study_fields(table.plan), **json_object(claim), published_delta=difference, notes=list(filter(None, notes))
     )
 
 
@@ -90,13 +98,22 @@ def render(comparison: PublishedComparison, format: str) -> str:
     """
     if format == "csv" and not comparison.claims:
         raise ValueError("format=csv: no claim to write; `ablate table --format csv` has the published numbers")
-    parts = (claims_grid, comparison.claims), (arms_grid, comparison.rows)
     return formats.document(
         format,
-        grids=lambda: [lay_out(comparison) for lay_out, part in parts if part],
+        grids=lambda: grids(comparison),
         rows=lambda: [layout.flat_cells(json_object(claim)) for claim in comparison.claims],
         record=lambda: comparison,
     )
+
+
+def grids(comparison: PublishedComparison) -> list[Grid]:
+    """Return the tables of claims and of arms with published numbers, without empty ones."""
+    tables = []
+    if comparison.claims:
+        tables.append(claims_grid(comparison))
+    if comparison.rows:
+        tables.append(arms_grid(comparison))
+    return tables
 
 
 def claims_grid(comparison: PublishedComparison) -> Grid:
@@ -111,6 +128,7 @@ def claims_grid(comparison: PublishedComparison) -> Grid:
         ]
         rows.append(cells)
     counts = ", ".join(f"{word} {count}" for word, count in comparison.verdicts.items())
+    amount = amount_text(len(rows), "claim")
     return Grid(
         title="What is claimed, judged by our trials",
         caption=[
@@ -121,7 +139,7 @@ def claims_grid(comparison: PublishedComparison) -> Grid:
         header=["study", "claim", "ours", "pairs", "p (Holm)", "published†", "verdict"],
         numeric=[False, False, True, True, True, True, False],
         rows=rows,
-        closing=[*dagger_lines(comparison), f"Of {len(rows)} claim{'' if len(rows) == 1 else 's'}: {counts}."],
+        closing=[*dagger_lines(comparison), f"Of {amount}: {counts}."],
         label=" ".join(["claims", *comparison.a.studies]),
     )
 
@@ -130,7 +148,8 @@ def arms_grid(comparison: PublishedComparison) -> Grid:
     rows = []
     for row in comparison.rows:
         names = [Cell(row.name, row.name), Cell(row.arm, row.arm, row.notes)]
-        rows.append([*names, *summary.side_cells(row.a, row.metric), published_cell(row)])
+        published = Cell(row.metric.value_text(row.b.mean), row.b.mean)
+        rows.append([*names, *summary.side_cells(row.a, row.metric), published])
     return Grid(
         title="Ours and the published numbers, side by side",
         caption=["Accuracies in %, ± is the 95% t interval; another setting, so there is no difference between them."],
@@ -142,10 +161,8 @@ def arms_grid(comparison: PublishedComparison) -> Grid:
     )
 
 
-def published_cell(row: PublishedRow) -> Cell:
-    return Cell(row.metric.value_text(row.b.mean), row.b.mean)
-
-
 def dagger_lines(comparison: PublishedComparison) -> list[str]:
     """Return the line that explains the † of published numbers, or [] if there are no published numbers."""
-    return [layout.dagger_line("; ".join(comparison.b.published_of))] if comparison.b.published_of else []
+    if not comparison.b.published_of:
+        return []
+    return [layout.dagger_line("; ".join(comparison.b.published_of))]

@@ -1,16 +1,21 @@
 """The output of a comparison of results A and B: the table, and the report for a CI gate."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Any
 
 from results import units
 from results.comparison.testing import IDENTICAL
-from results.records import ComparedRow, Comparison, PublishedClaim, Reached
+from results.records import ComparedRow, Comparison, Contents, PublishedClaim, Reached
 from results.statistics import verdict
 from results.store.schemas import Metric, Plain
 from results.store.schemas.metrics import margin_bound, share_text
 from results.tables import formats, layout, sentences
 from results.tables.formats import Cell, Grid
+
+TESTED = (  # columns of CSV
+    *("delta", "delta_ci95", "p", "p_holm", "verdict", "untested", "resolvable_difference", "method", "n_pairs"),
+    "notes",
+)
 
 
 def render(comparison: Comparison, format: str) -> str:
@@ -18,7 +23,7 @@ def render(comparison: Comparison, format: str) -> str:
     return formats.document(
         format,
         grids=lambda: [as_grid(comparison)],
-        rows=lambda: [csv_row(row) for row in comparison.rows],
+        rows=lambda: list(map(csv_row, comparison.rows)),
         record=lambda: comparison,
     )
 
@@ -26,36 +31,42 @@ def render(comparison: Comparison, format: str) -> str:
 def csv_row(row: ComparedRow) -> dict[str, Plain]:
     values: dict[str, Any] = {"study": row.study, "recipe": row.recipe, "arm": row.arm, "metric": row.metric.name}
     for name, side in (("a", row.a), ("b", row.b)):
-        values |= {f"{name}_{field}": getattr(side, field, None) for field in ("mean", "n", "planned")}
-    tested = ("p", "p_holm", "verdict", "untested", "resolvable_difference", "method", "n_pairs", "notes")
-    values |= {name: getattr(row, name) for name in ("delta", "delta_ci95", *tested)}
-    return layout.flat_cells(values | {"verdict": row.verdict and f"{row.verdict}{marks(row)}"})
+        for field in ("mean", "n", "planned"):
+            values[f"{name}_{field}"] = getattr(side, field, None)
+    for field in TESTED:
+        values[field] = getattr(row, field)
+    if row.verdict:
+        values["verdict"] = f"{row.verdict}{marks(row)}"
+    return layout.flat_cells(values)
 
 
 def as_grid(comparison: Comparison) -> Grid:
-    sides = " ".join(
-        f"{name}: {', '.join(side.studies)} ({side.over} of {units.amount_text(side.planned, 'trial')})."
-        for name, side in (("A", comparison.a), ("B", comparison.b))
-    )
+    a = comparison.a
+    b = comparison.b
     tested = f"paired by seed, {layout.INTERVALS}"
     if comparison.family:
         tested += f", p after Holm in a family of {comparison.family}"
     return Grid(
         title="B against A, arm by arm",
-        caption=[f"{sides} Accuracies in %, differences in points; {tested}."],
+        caption=[f"A: {contents_text(a)} B: {contents_text(b)} Accuracies in %, differences in points; {tested}."],
         header=["study", "arm", "A", "n", "B", "n", "B - A", "pairs", "p (Holm)", "verdict"],
         numeric=[False, False, True, True, True, True, True, True, True, False],
-        rows=[row_cells(row) for row in comparison.rows],
+        rows=list(map(row_cells, comparison.rows)),
         closing=closing_lines(comparison),
-        label=" ".join(["compare", *dict.fromkeys([*comparison.a.studies, *comparison.b.studies])]),
+        label=" ".join(["compare", *dict.fromkeys([*a.studies, *b.studies])]),
     )
+
+
+def contents_text(side: Contents) -> str:
+    return f"{', '.join(side.studies)} ({side.over} of {units.amount_text(side.planned, 'trial')})."
 
 
 def row_cells(row: ComparedRow) -> list[Cell]:
     return [
         Cell(row.name, row.name),
         Cell(row.arm, row.arm, row.notes),
-        *(cell for side in (row.a, row.b) for cell in side_cells(side, row.metric)),
+        *side_cells(row.a, row.metric),
+        *side_cells(row.b, row.metric),
         *difference_cells(row),
         Cell(verdict_cell(row), row.verdict),
     ]
@@ -65,13 +76,13 @@ def difference_cells(row: ComparedRow | PublishedClaim) -> list[Cell]:
     """Return the cells of a difference with its interval, the number of pairs, and the adjusted p value."""
     return [
         Cell(layout.difference_text(row.delta, row.delta_ci95, row.metric), row.delta),
-        Cell("" if row.n_pairs is None else str(row.n_pairs), row.n_pairs),
+        Cell(layout.known_text(row.n_pairs), row.n_pairs),
         Cell(units.probability_text(row.p_holm), row.p_holm),
     ]
 
 
 def verdict_cell(row: ComparedRow) -> str:
-    if row.verdict == IDENTICAL and len({side.n for side in (row.a, row.b) if side}) > 1:
+    if row.verdict == IDENTICAL and row.a and row.b and row.a.n != row.b.n:
         return f"identical in {units.amount_text(len(row.identical), 'common seed')}"  # the means are over all seeds
     return sentences.verdict_text(row.verdict, f"– ({row.untested})") + marks(row)
 
@@ -95,15 +106,14 @@ def side_cells(side: Reached | None, metric: Metric) -> list[Cell]:
 
 def closing_lines(comparison: Comparison) -> list[str]:
     counts = Counter(verdict_cell(row) for row in comparison.rows)
-    summary = ", ".join(f"{count} {text.replace('– ', 'untested ')}" for text, count in counts.items()) or "none"
-    lines = [f"Of {units.amount_text(len(comparison.rows), 'arm')}: {summary}."]
-    if text := interim_text(comparison):
-        lines.insert(0, text)
-    if text := sensitivity_text(comparison):
-        lines.append(f"{text[0].upper()}{text[1:]}.")
+    summary = ", ".join(f"{count} {text.replace('– ', 'untested ')}" for text, count in counts.items())
+    lines = [interim_text(comparison), f"Of {units.amount_text(len(comparison.rows), 'arm')}: {summary or 'none'}."]
+    sensitivity = sensitivity_text(comparison)
+    if sensitivity:
+        lines.append(f"{sensitivity[0].upper()}{sensitivity[1:]}.")
     for name, both in comparison.provenance.items():
         lines.append(f"{name} differs: A {', '.join(both['a']) or 'unknown'}; B {', '.join(both['b']) or 'unknown'}.")
-    return lines
+    return list(filter(None, lines))
 
 
 def interim_text(comparison: Comparison) -> str:
@@ -117,23 +127,30 @@ def interim_text(comparison: Comparison) -> str:
 
 def sensitivity_text(comparison: Comparison) -> str:
     """Return a clause with the smallest differences that each metric's tests would have resolved, or "" if unknown."""
-    smallest: dict[tuple[str, str], list[float]] = {}
-    metrics = {(row.metric.name, row.metric.title): row.metric for row in comparison.rows}
+    metrics: dict[tuple[str, str], Metric] = {}
+    sizes: dict[tuple[str, str], list[float]] = defaultdict(list)
     for row in comparison.rows:
-        if row.resolvable_difference is not None and row.resolvable_difference <= row.metric.largest_difference:
-            smallest.setdefault((row.metric.name, row.metric.title), []).append(row.resolvable_difference)
-    if not smallest:
-        tested = any(row.resolvable_difference is not None for row in comparison.rows)
-        return "no difference would have been seen (80% power)" if tested else ""
-    sizes = []
-    for which, values in smallest.items():
+        size = row.resolvable_difference
+        which = row.metric.name, row.metric.title
+        if size is not None:
+            metrics[which] = row.metric
+            if size <= row.metric.largest_difference:
+                sizes[which].append(size)
+    if not metrics:
+        return ""
+    if not sizes:
+        return "no difference would have been seen (80% power)"
+    texts = []
+    for which, values in sizes.items():
         metric = metrics[which]
-        of_metric = f" of {metric.title}" if len(smallest) > 1 or metric.label else ""
         low = metric.bound_text(min(values))
-        high = metric.bound_text(max(values))
-        text = high if low == high else f"{low.removesuffix(metric.unit_of_difference)} to {high}"
-        sizes.append(f"{text}{of_metric}")
-    return f"differences of {', '.join(sizes)} or more would have been seen (80% power)"
+        text = metric.bound_text(max(values))
+        if low != text:
+            text = f"{low.removesuffix(metric.unit_of_difference)} to {text}"
+        if len(sizes) > 1 or metric.label:
+            text += f" of {metric.title}"
+        texts.append(text)
+    return f"differences of {', '.join(texts)} or more would have been seen (80% power)"
 
 
 def failing_rows(comparison: Comparison, margin: float | str | None) -> list[ComparedRow]:
@@ -146,11 +163,14 @@ def failing_rows(comparison: Comparison, margin: float | str | None) -> list[Com
     if margin is None:
         return [row for row in comparison.rows if row.verdict == verdict.WORSE]
     unjudged = comparison.withheld_rows
-    rows = [row for row in comparison.rows if row.method and row not in unjudged]  # of equal configs and metrics
     largest = margin_bound(margin)
     failing = []
-    for row in rows:
-        bound = row.worse_share_at_most if isinstance(margin, str) else row.worse_by_at_most
+    for row in comparison.rows:
+        if not row.method or row in unjudged:  # of other configs or metrics
+            continue
+        bound = row.worse_by_at_most
+        if isinstance(margin, str):
+            bound = row.worse_share_at_most
         if bound is None or bound >= largest:
             failing.append(row)
     return failing
@@ -160,41 +180,51 @@ def gate_text(comparison: Comparison, margin: float | str | None = None) -> str:
     """Return the report for `--fail-on worse`: failing rows, sensitivity of the tests, and what was not tested."""
     rows = comparison.rows
     failed = failing_rows(comparison, margin)
-    if margin is None:
-        tested = sum(row.p_holm is not None for row in rows)
-        described = [f"{row.arm} of {row.name} {difference_text(row)}" for row in failed]
-        text = f"{len(failed)} of {units.amount_text(tested, 'tested arm')} worse"
-    else:
+    tested = sum(row.p_holm is not None for row in rows)
+    describe = difference_text
+    text = f"{len(failed)} of {units.amount_text(tested, 'tested arm')} worse"
+    if margin is not None:
         compared = sum(row.method is not None for row in rows) - len(comparison.withheld_rows)
-        is_share = isinstance(margin, str)
-        described = [f"{row.arm} of {row.name}: {bound_text(row, is_share)}" for row in failed]
-        size = f"{margin} of A's error" if is_share else f"{margin:g}"
+        if isinstance(margin, str):
+            describe = share_bound_text
+            size = f"{margin} of A's error"
+        else:
+            describe = bound_text
+            size = f"{margin:g}"
         text = f"{len(failed)} of {units.amount_text(compared, 'arm')} may be worse by {size} or more"
-    text += f" ({', '.join(described)})" if described else ""
+    if failed:
+        text += f" ({', '.join(f'{row.arm} of {row.name}{describe(row)}' for row in failed)})"
     untested = Counter(IDENTICAL if row.verdict == IDENTICAL else row.untested for row in rows)
-    rest = [f"{count} {reason}" for reason, count in untested.items() if reason]
-    return "; ".join(part for part in (text, sensitivity_text(comparison), ", ".join(rest)) if part)
+    rest = ", ".join(f"{count} {reason}" for reason, count in untested.items() if reason)
+    return "; ".join(filter(None, [text, sensitivity_text(comparison), rest]))
 
 
 def difference_text(row: ComparedRow) -> str:
-    """Return by how much B is worse, such as "by 6.20 points", or how many trials diverged if there is no interval."""
+    """Return by how much B is worse, such as " by 6.20 points", or how many trials diverged if without an interval."""
     if row.delta is None or row.delta_ci95 is None:
-        return f"as {divergence_text(row)}"
-    return f"by {row.metric.size_text(row.delta)}"
+        return f" as {divergence_text(row)}"
+    return f" by {row.metric.size_text(row.delta)}"
 
 
-def bound_text(row: ComparedRow, is_share: bool = False) -> str:
-    """Return how much worse B may be, such as "up to 6.20 points", or why there is no bound."""
-    if is_share and row.worse_share_at_most is not None:
-        return f"up to {share_text(row.worse_share_at_most)} of A's error"
-    if row.worse_by_at_most is None or is_share:
-        return row.untested or divergence_text(row) or "no bound"
-    return f"up to {row.metric.bound_text(row.worse_by_at_most)}"
+def bound_text(row: ComparedRow) -> str:
+    """Return how much worse B may be, such as ": up to 6.20 points", or why there is no bound."""
+    if row.worse_by_at_most is None:
+        return f": {row.untested or divergence_text(row) or 'no bound'}"
+    return f": up to {row.metric.bound_text(row.worse_by_at_most)}"
+
+
+def share_bound_text(row: ComparedRow) -> str:
+    """Return how much worse B may be, such as ": up to 25% of A's error", or why there is no bound."""
+    if row.worse_share_at_most is None:
+        return f": {row.untested or divergence_text(row) or 'no bound'}"
+    return f": up to {share_text(row.worse_share_at_most)} of A's error"
 
 
 def divergence_text(row: ComparedRow) -> str:
     """Return how many of B's ended trials diverged, or "" if B lacks the arm."""
-    return sentences.diverged_text(row.b) if row.b else ""
+    if row.b is None:
+        return ""
+    return sentences.diverged_text(row.b)
 
 
 def unjudged_reason(comparison: Comparison, margin: float | str | None = None) -> str:
@@ -209,5 +239,7 @@ def unjudged_reason(comparison: Comparison, margin: float | str | None = None) -
     if any(row.p_holm is not None for row in rows) or (rows and all(row.worse_by_at_most is not None for row in rows)):
         return ""
     identical = sum(row.verdict == IDENTICAL for row in rows)
+    if not identical:
+        return "no arm could be compared"
     arms = "1 arm is" if identical == 1 else f"{identical} arms are"
-    return f"{arms} identical in A and B, and no other could be tested" if identical else "no arm could be compared"
+    return f"{arms} identical in A and B, and no other could be tested"

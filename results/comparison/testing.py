@@ -230,6 +230,9 @@ def sample_test(a: Side, b: Side, left: Sample, right: Sample) -> Test:
             seeds_a, seeds_b = look.seeds
             at = estimate_difference(new_a.only_seeds(seeds_a), new_b.only_seeds(seeds_b), same_split)
         at_looks.append(replace(at, factor=look.factor))
+    p = None
+    if difference.tested.p_value is not None:
+        p = looks.corrected_p(at_looks, lambda at: looks.p_of_same_sign(at.tested, difference.tested))
     return Test(
         a=a,
         b=b,
@@ -239,15 +242,8 @@ def sample_test(a: Side, b: Side, left: Sample, right: Sample) -> Test:
         identical=identical,
         repeated=repeated,
         trials=(*map(left.ids.__getitem__, left.seeds), "/", *map(right.ids.__getitem__, right.seeds)),
-        p=p_over_looks(at_looks, difference.tested),
+        p=p,
     )
-
-
-def p_over_looks(at_looks: Sequence[Difference], whole: Estimate) -> float | None:
-    """Return the p value of no difference, corrected for looks, or None if no test is possible now."""
-    if whole.p_value is None:
-        return None
-    return looks.corrected_p(at_looks, lambda at: looks.p_of_same_sign(at.tested, whole))
 
 
 def p_equivalence(at_looks: Sequence[Difference], plan: Plan) -> float | None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from results.statistics import contrast, intervals, looks, tuned_pairs, verdict
+from results.statistics import contrast, intervals, looks, ratios, verdict
 from results.statistics.contrast import Sample
 from results.statistics.intervals import Interval
 from results.statistics.looks import Look
@@ -174,17 +174,27 @@ def tested_contrasts(arms: Mapping[str, ArmResults], plan: Plan) -> dict[str, Co
     for name, trials in looks.planned_contrasts(plan).items():
         arm = arms[name]
         baseline = arms[arm.arm.baseline]
-        pair = tuned_pairs.pair(arm, baseline, baseline, plan)
+        pair = paired(arm, baseline, baseline, plan)
         counted = looks.looks((trials, plan))
         p = p_with_stability(pair.p_value, arm, baseline, counted)
         untested.append(Contrast(arm, baseline, pair, pair.tie(baseline.sample.mean.value), p, counted))
     tested = {each.arm.name: each for each in untested}  # in the order of the plan
     for family, size in families(untested, plan):
-        pairs = [None if each.is_at_edge else each.pair for each in family]
-        margins = tuned_pairs.margins_met(pairs, size)
+        equivalent = [[] if each.is_at_edge else each.pair.advantages_at_looks for each in family]
+        margins = ratios.smallest_bounds(equivalent, size, verdict.ALPHA)
         for each, margin_met in zip(adjusted(family, size), margins, strict=True):
             tested[each.arm.name] = replace(each, margin_met=margin_met)
     return tested
+
+
+def paired(a: ArmResults, b: ArmResults, baseline: ArmResults, plan: Plan) -> Pair:
+    """Return the differences between the arms `a` and `b`. baseline: the arm whose error a margin is a share of."""
+    error = None
+    if isinstance(plan.margin, str):
+        error = baseline.sample.errors(plan.primary_metric)
+    ahead = [a.sample - point for point in b.grid]
+    behind = [point - b.sample for point in a.grid]
+    return Pair(plan, a.sample - b.sample, ahead, behind, error)
 
 
 def p_with_stability(p: float | None, arm: ArmResults, baseline: ArmResults, counted: Sequence[Look]) -> float | None:

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from results.records import AGREE, DISAGREE, UNRESOLVED, Parts, parse_claim
-from results.statistics import tuned_pairs
-from results.statistics.arms import ArmResults, Contrast, adjusted
+from results.statistics.arms import ArmResults, Contrast, adjusted, paired
 from results.statistics.verdict import RESOLVED, is_significant
 from results.store.schemas import Plan
 
@@ -75,7 +74,7 @@ def table_contrast(a: str, b: str, contrasts: Mapping[str, Contrast]) -> Contras
 def claimed_contrast(a: ArmResults, b: ArmResults, arms: Mapping[str, ArmResults], plan: Plan) -> Contrast:
     """Return the untested contrast a - b, with margins as shares of the error of a's baseline."""
     baseline = arms[a.arm.baseline]
-    pair = tuned_pairs.pair(a, b, baseline, plan)
+    pair = paired(a, b, baseline, plan)
     return Contrast(a, b, pair, pair.tie(baseline.sample.mean.value), pair.p_value)
 
 

@@ -4,6 +4,7 @@ The metric, margin, baseline and family of a contrast are declared beforehand if
 seed of the contrast had results. Of one plan's declarations before that, only its last counts.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,37 +21,46 @@ class Earlier:
     """
 
     declaration: Declaration
-    arms: Sequence[str]
-    changed: Sequence[str]
+    arms: list[str]
+    changed: list[str]
 
     def concerns(self, name: str, plan: Plan) -> bool:
         """Return whether an arm is among the arms, or is a tuned arm with a grid point among them."""
-        points = next((entry.points for entry in plan.tuned if entry.name == name), [])
-        return not set(self.arms).isdisjoint([name, *points])
+        names = {name}
+        for entry in plan.tuned:
+            if entry.name == name:
+                names.update(entry.points)
+        return not names.isdisjoint(self.arms)
 
 
 def declared_earlier(plan: Plan) -> list[Earlier]:
     """Return the first declarations that differ from what the plan declares now about the same contrasts."""
-    contrasts = looks.planned_contrasts(plan)
     arms = {arm.name: arm for arm in plan.arms}
-    by_declaration: dict[str, tuple[Declaration, list[str], list[str]]] = {}
-    for name, contrast in contrasts.items():
+    by_declaration: dict[str, Earlier] = {}
+    for name, contrast in looks.planned_contrasts(plan).items():
         arm = arms[name]
-        first = first_declaration(arm, arms[arm.baseline], contrast, plan)
-        if first is not None:
-            _, names, changed = by_declaration.setdefault(f"{first.time} {first.plan}", (first, [], []))
-            names.append(name)
-            changed += changed_fields(first, arm, arms[arm.baseline], plan)
-    return [Earlier(first, names, list(dict.fromkeys(changed))) for first, names, changed in by_declaration.values()]
+        baseline = arms[arm.baseline]
+        first = first_declaration(arm, baseline, contrast, plan)
+        if first is None:
+            continue
+        earlier = by_declaration.setdefault(f"{first.time} {first.plan}", Earlier(first, [], []))
+        earlier.arms.append(name)
+        for field in changed_fields(first, arm, baseline, plan):
+            if field not in earlier.changed:
+                earlier.changed.append(field)
+    return list(by_declaration.values())
 
 
 def declared_too_late(plan: Plan) -> list[str]:
     """Return the arms whose contrast was first declared when all of its trials had results already."""
     late = []
     for name, contrast in looks.planned_contrasts(plan).items():
-        first = next((one for one in plan.declarations if looks.concerns(one, contrast)), None)
-        if first and all(trials <= first.ended_ids for trials in contrast if trials <= first.ids):
-            late.append(name)
+        for first in plan.declarations:
+            declared = [trials for trials in contrast if trials <= first.ids]
+            if declared:
+                if all(map(first.ended_ids.issuperset, declared)):
+                    late.append(name)
+                break
     return late
 
 
@@ -68,32 +78,34 @@ class EarlierClaims:
 
 def claims_declared_earlier(plan: Plan) -> EarlierClaims | None:
     """Return the first declaration of other claims, or None if the plan's claims were declared before any result."""
-    contrasts = [trials for contrast in looks.planned_contrasts(plan).values() for trials in contrast]
+    contrasts = list(itertools.chain.from_iterable(looks.planned_contrasts(plan).values()))
     early = {}  # each plan's last declaration before any result
     for declaration in plan.declarations:
         if declaration.metric and not looks.has_results(contrasts, declaration):
             early[declaration.plan] = declaration
-    if not early or any({*declaration.claims} == {*plan.claims} for declaration in early.values()):
+    if not early or any(set(declaration.claims) == set(plan.claims) for declaration in early.values()):
         return None
     first = next(iter(early.values()))
     added = [claim for claim in plan.claims if claim not in first.claims and was_claimed_late(claim, plan)]
     left_out = [claim for claim in first.claims if claim not in plan.claims]
-    return EarlierClaims(first, added, left_out) if added or left_out else None
+    if not added and not left_out:
+        return None
+    return EarlierClaims(first, added, left_out)
 
 
 def was_claimed_late(claim: str, plan: Plan) -> bool:
     """Return whether no plan declared a claim before a seed of its two arms had results."""
     arms = {arm.name: arm for arm in plan.arms}
-    arms |= {entry.name: arms[entry.points[0]] for entry in plan.tuned}
+    for entry in plan.tuned:
+        arms[entry.name] = arms[entry.points[0]]
     trials = []
     for a, _, b in claims.claims_at_points(claim, plan):
         if a in arms and b in arms:
-            ids_a = arms[a].ids
-            ids_b = arms[b].ids
-            trials += [frozenset((ids_a[seed], ids_b[seed])) for seed in ids_a if seed in ids_b]
-    return not any(
-        claim in declaration.claims and not looks.has_results(trials, declaration) for declaration in plan.declarations
-    )
+            trials += looks.paired_trials(arms[a], arms[b])
+    for declaration in plan.declarations:
+        if claim in declaration.claims and not looks.has_results(trials, declaration):
+            return False
+    return True
 
 
 def first_declaration(arm: Arm, baseline: Arm, contrast: Sequence[Trials], plan: Plan) -> Declaration | None:
@@ -108,10 +120,13 @@ def first_declaration(arm: Arm, baseline: Arm, contrast: Sequence[Trials], plan:
             declarations.append(declaration)
             if not looks.has_results(contrast, declaration):
                 before[declaration.plan] = declaration  # each plan's last
-    if any(not changed_fields(declaration, arm, baseline, plan) for declaration in before.values()):
+    for declaration in before.values():
+        if not changed_fields(declaration, arm, baseline, plan):
+            return None
+    first = next(iter([*before.values(), *declarations]), None)
+    if first is None or not changed_fields(first, arm, baseline, plan):
         return None
-    first = next(iter(before.values()), declarations[0] if declarations else None)
-    return first if first is not None and changed_fields(first, arm, baseline, plan) else None
+    return first
 
 
 def changed_fields(declaration: Declaration, arm: Arm, baseline: Arm, plan: Plan) -> list[str]:
@@ -119,15 +134,20 @@ def changed_fields(declaration: Declaration, arm: Arm, baseline: Arm, plan: Plan
 
     A family that became larger since is no change, because it corrects more.
     """
-    declared_name = arm_declared(declaration, arm)
-    declared_baseline = declaration.arms[declared_name].baseline if declared_name is not None else None
-    differs = {
-        "metric": declaration.metric != plan.metric,
-        "margin": declaration.margin != plan.margin,
-        "baseline": declared_baseline != arm_declared(declaration, baseline),
-        "family": declaration.family > plan.family or declaration.points_family > plan.points_family,
-    }
-    return [name for name, is_changed in differs.items() if is_changed]
+    name = arm_declared(declaration, arm)
+    changed = []
+    if declaration.metric != plan.metric:
+        changed.append("metric")
+    if declaration.margin != plan.margin:
+        changed.append("margin")
+    declared_baseline = None
+    if name is not None:
+        declared_baseline = declaration.arms[name].baseline
+    if declared_baseline != arm_declared(declaration, baseline):
+        changed.append("baseline")
+    if declaration.family > plan.family or declaration.points_family > plan.points_family:
+        changed.append("family")
+    return changed
 
 
 def arm_declared(declaration: Declaration, arm: Arm) -> str | None:
@@ -141,9 +161,7 @@ def plan_as_declared(plan: Plan, declaration: Declaration) -> Plan:
     Arms that the declaration lacks keep their baselines. Raises ValueError if a baseline is no arm of the plan, or if
     the baselines of a tuned study differ.
     """
-    named = {
-        arm_declared(declaration, arm): arm.name for arm in plan.arms
-    }  # name in the declaration -> name in the plan
+    named = {arm_declared(declaration, arm): arm.name for arm in plan.arms}  # declared name -> name in the plan
 
     def name_here(declared: str) -> str:
         if declared not in named:
@@ -152,8 +170,10 @@ def plan_as_declared(plan: Plan, declaration: Declaration) -> Plan:
 
     arms = []
     for arm in plan.arms:
+        baseline = arm.baseline
         declared_name = arm_declared(declaration, arm)
-        baseline = arm.baseline if declared_name is None else name_here(declaration.arms[declared_name].baseline)
+        if declared_name is not None:
+            baseline = name_here(declaration.arms[declared_name].baseline)
         if plan.tuned and baseline != arm.baseline:
             raise ValueError("it compares tuned arms with another baseline")
         arms.append(arm.model_copy(update={"baseline": baseline}))

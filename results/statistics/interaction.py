@@ -76,7 +76,10 @@ def judge_interactions(plan: Plan, arms: Mapping[str, ArmResults]) -> list[Judge
     for planned in plan.interactions:
         four_arms = [arms[name] for name in planned.arms]
         four = interaction_sample([arm.sample for arm in four_arms])
-        logit = logit_interaction(four_arms, plan)
+        logit = None
+        if plan.split is not None and plan.primary_metric.is_accuracy:
+            images = plan.split.images_per_test
+            logit = interaction_sample([logits(arm.sample, images) for arm in four_arms]).mean
         tested.append(JudgedInteraction(planned, four_arms, four, logit, looks.p_value(four, plan)))
     p_holm = verdict.holm([interaction.judged_p for interaction in tested], len(tested))
     return [replace(interaction, p_holm=adjusted) for interaction, adjusted in zip(tested, p_holm, strict=True)]
@@ -86,14 +89,6 @@ def interaction_sample(four: Sequence[Sample]) -> Sample:
     """Return ab - a - b + baseline over the seeds that all arms finished. four: samples of ab, a, b and baseline."""
     ab, a, b, baseline = four
     return (ab - a) - (b - baseline)
-
-
-def logit_interaction(arms: Sequence[ArmResults], plan: Plan) -> Estimate | None:
-    """Return the mean interaction of accuracies on the logit scale, or None for another metric."""
-    if plan.split is None or not plan.primary_metric.is_accuracy:
-        return None
-    images = plan.split.images_per_test
-    return interaction_sample([logits(arm.sample, images) for arm in arms]).mean
 
 
 def logits(sample: Sample, images: float) -> Sample:

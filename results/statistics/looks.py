@@ -109,7 +109,8 @@ def looks(*sides: tuple[Sequence[Trials], Plan]) -> list[Look]:
     counted = []
     for number, seeds in enumerate(dict.fromkeys([*seeds_by_time(declared), own]), 1):
         is_whole = all(map(Seeds.issubset, seeds, own))
-        counted.append(Look(seeds, factor_of_look(number, grows), is_whole, is_last=seeds == own))
+        factor = number * (number + 1) if number > 1 or grows else 1
+        counted.append(Look(seeds, factor, is_whole, is_last=seeds == own))
     return counted
 
 
@@ -149,13 +150,6 @@ def concerns(declaration: Declaration, contrast: Sequence[Trials]) -> bool:
 def has_results(contrast: Sequence[Trials], at: Declaration) -> bool:
     """Return whether all trials of a seed of the contrast had results when `at` was declared."""
     return any(map(at.ended_ids.issuperset, contrast))
-
-
-def factor_of_look(number: int, grows: bool) -> int:
-    """Return the factor of the p value of a look. number: 1 for the first. grows: whether growth was declared."""
-    if number == 1 and not grows:
-        return 1
-    return number * (number + 1)
 
 
 def declarations_with_tables(contrast: Sequence[Trials], declarations: Iterable[Declaration]) -> list[Declaration]:

@@ -72,15 +72,18 @@ class Ratio:
             return 1.0
         return float(special.stdtr(self.df, (self.top - bound * self.bottom) / math.sqrt(variance)))
 
-    def interval(self, level: float = 0.95) -> Interval | None:
-        """Return Fieller's interval (low, high) of the ratio, or None without a test or if it is unbounded."""
+    def interval(self, level: float = 0.95, lowest: float = -math.inf) -> Interval | None:
+        """Return Fieller's interval (low, high) of the ratio, or None without a test or if it is unbounded.
+
+        lowest: the smallest possible ratio.
+        """
         if self.df is None:
             return None
         t = t_quantile((1 + level) / 2, self.df)
         high = float(bounds(t, *moments(self)))
         if not math.isfinite(high):
             return None
-        return float(bounds(-t, *moments(self))), high
+        return max(lowest, float(bounds(-t, *moments(self)))), max(lowest, high)
 
 
 def moments(ratio: Ratio) -> tuple[float, float, float, float, float]:

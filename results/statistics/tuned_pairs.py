@@ -7,24 +7,13 @@ level 5%, and so does this intersection-union test (Berger 1982).
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-from results.statistics import looks, ratios, verdict
+from results.statistics import looks
 from results.statistics.contrast import Sample
 from results.statistics.ratios import AtLevel, Ratio
 from results.statistics.verdict import Tie
 from results.store.schemas import Metric, Plan
 from results.store.schemas.metrics import margin_bound, margin_text, too_wide
-
-
-class Arm(Protocol):
-    """An arm's metric by seed, and for a tuned arm also at the grid points that comparisons include."""
-
-    @property
-    def sample(self) -> Sample: ...
-
-    @property
-    def grid(self) -> Sequence[Sample]: ...
 
 
 @dataclass(frozen=True)
@@ -129,16 +118,6 @@ class Pair:
         )
 
 
-def pair(a: Arm, b: Arm, baseline: Arm, plan: Plan) -> Pair:
-    """Return the differences between the arms `a` and `b`. baseline: the arm whose error a margin is a share of."""
-    error = None
-    if isinstance(plan.margin, str):
-        error = baseline.sample.errors(plan.primary_metric)
-    ahead = [a.sample - point for point in b.grid]
-    behind = [point - b.sample for point in a.grid]
-    return Pair(plan, a.sample - b.sample, ahead, behind, error)
-
-
 def ratio(difference: Sample, error: Sample | None) -> Ratio | None:
     """Return the mean difference as a ratio to the mean error over the same seeds, or to 1 without an error.
 
@@ -160,12 +139,3 @@ def error_ratio(arm: Sample, baseline: Sample, metric: Metric) -> Ratio | None:
     bottom = baseline.errors(metric)
     pairs = top - bottom
     return Ratio.of_means(top.only_seeds(pairs.values).tested, bottom.only_seeds(pairs.values).tested, pairs.tested)
-
-
-def margins_met(pairs: Sequence[Pair | None], family: int) -> list[float | None]:
-    """Return the smallest margin within which each pair is equivalent after Holm's correction, or None without a test.
-
-    family: the planned number of pairs. If the plan's margin is a share of the baseline's error, so are the results.
-    """
-    groups = [pair.advantages_at_looks if pair else [] for pair in pairs]
-    return ratios.smallest_bounds(groups, family, verdict.ALPHA)

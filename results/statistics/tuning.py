@@ -9,7 +9,7 @@ settings' values.
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,7 +44,7 @@ class TuningGrid:
     @property
     def shape(self) -> list[int]:
         """The number of values of each tuned setting."""
-        return [len(values) for values in self.tune.values()]
+        return list(map(len, self.tune.values()))
 
     @property
     def is_complete(self) -> np.ndarray:
@@ -102,16 +102,26 @@ class PointChoice:
 
 def with_tuned(study: StudyResults) -> tuple[StudyResults, dict[str, PointChoice]]:
     """Return (study with its tuned arms first, tuned arm -> choice). A study that tunes nothing is unchanged."""
-    entries = study.plan.tuned
-    if not entries:
+    plan = study.plan
+    if not plan.tuned:
         return study, {}
-    arms = {arm.name: arm for arm in study.plan.arms}
-    rows = rows_of_trials(study)
-    choices = {entry.name: choose_points(entry, study, rows) for entry in entries}
-    trials = [trial for entry in entries for trial in tuned_trials(entry, study, rows, choices[entry.name])]
-    added = [tuned_arm(entry, arms) for entry in entries]
-    plan = study.plan.model_copy(update={"arms": [*added, *study.plan.arms]})
-    columns = {name: [*(trial[name] for trial in trials), *values] for name, values in study.columns.items()}
+    arms = {arm.name: arm for arm in plan.arms}
+    rows = {trial: row for row, trial in enumerate(zip(study.columns["arm"], study.columns["seed"], strict=True))}
+    choices = {}
+    tuned = []
+    columns: dict[str, list[Any]] = {name: [] for name in study.columns}
+    for entry in plan.tuned:
+        grid = grid_of(entry, study, rows)
+        points = cross_fit(grid.reached, grid.shape, (grid.diverged, grid.collapsed))
+        choice = PointChoice(grid, dict(zip(grid.seeds, points, strict=True)), chosen_ends(grid, points))
+        choices[entry.name] = choice
+        tuned.append(tuned_arm(entry, arms))
+        for trial in tuned_trials(entry, study, rows, choice):
+            for name, value in trial.items():
+                columns[name].append(value)
+    for name, values in study.columns.items():
+        columns[name] += values
+    plan = plan.model_copy(update={"arms": [*tuned, *plan.arms]})
     return replace(study, plan=plan, columns=columns), choices
 
 
@@ -123,55 +133,41 @@ def tuned_arms_only(study: StudyResults) -> StudyResults:
     arms = [arm for arm in whole.plan.arms if arm.name in choices]
     curves = {name: values for name, values in study.plan.curves.items() if name not in study.plan.tune}
     plan = whole.plan.model_copy(update={"arms": arms, "curves": curves, "tune": {}, "tuned": []})
-    is_tuned = [name in choices for name in whole.columns["arm"]]
-    columns = {key: list(itertools.compress(values, is_tuned)) for key, values in whole.columns.items()}
+    columns = {}
+    for name, values in whole.columns.items():
+        columns[name] = list(itertools.compress(values, map(choices.__contains__, whole.columns["arm"])))
     return replace(whole, plan=plan, columns=columns)
-
-
-def rows_of_trials(study: StudyResults) -> dict[tuple[str, int], int]:
-    """Return (arm, seed) -> row of the trial in the study's columns."""
-    trials = zip(study.columns["arm"], study.columns["seed"], strict=True)
-    return {trial: row for row, trial in enumerate(trials)}
 
 
 def tuned_arm(entry: Tuned, arms: Mapping[str, Arm]) -> Arm:
     """Return the plan's entry for a tuned arm, built from the first arm of its grid."""
-    first = arms[entry.points[0]]
     same = entry.model_dump(include={"name", "baseline", "published", "values"})
     key = "+".join(arms[point].key for point in entry.points)
-    return first.model_copy(update={**same, "key": key})
+    return arms[entry.points[0]].model_copy(update={**same, "key": key})
 
 
 def tuned_trials(
     entry: Tuned, study: StudyResults, rows: Mapping[tuple[str, int], int], choice: PointChoice
-) -> list[dict[str, Any]]:
-    """Return each seed's trial at its chosen point under the tuned arm's name, or a missing trial with the reason.
+) -> Iterator[dict[str, Any]]:
+    """Yield each seed's trial at its chosen point under the tuned arm's name, or a missing trial with the reason.
 
     A trial is a value for each column of the study.
     """
-    trials = []
     for seed, point in choice.points.items():
         row = rows[entry.points[point or 0], seed]
         trial = {name: values[row] for name, values in study.columns.items()}
         if point is None:
-            unknown = [name for name, value in trial.items() if isinstance(value, float)]
-            trial |= dict.fromkeys(unknown, math.nan) | NOT_CHOSEN
-        trials.append(trial | {"arm": entry.name})
-    return trials
-
-
-def choose_points(entry: Tuned, study: StudyResults, rows: Mapping[tuple[str, int], int]) -> PointChoice:
-    """Return the grid points chosen for the seeds of a tuned arm."""
-    grid = grid_of(entry, study, rows)
-    points = cross_fit(grid.reached, grid.shape, (grid.diverged, grid.collapsed))
-    return PointChoice(grid, dict(zip(grid.seeds, points, strict=True)), chosen_ends(grid, points))
+            for name, value in trial.items():
+                if isinstance(value, float):
+                    trial[name] = math.nan
+            trial |= NOT_CHOSEN
+        yield trial | {"arm": entry.name}
 
 
 def grid_of(entry: Tuned, study: StudyResults, rows: Mapping[tuple[str, int], int]) -> TuningGrid:
     """Return the validation results of a tuned arm."""
     plan = study.plan
     metric = plan.metric_named(plan.selection_metric)
-    chance = next(plan.chance_of(arm) for arm in plan.arms if arm.name == entry.points[0])
     status = study.columns["status"]
     reached = study.columns.get(metric.name, [math.nan] * len(status))
     seeds = [seed for arm, seed in rows if arm == entry.points[0]]
@@ -180,10 +176,15 @@ def grid_of(entry: Tuned, study: StudyResults, rows: Mapping[tuple[str, int], in
     for number, seed in enumerate(seeds):
         for point, arm in enumerate(entry.points):
             row = rows.get((arm, seed))
-            if row is not None:
-                diverged[number, point] = status[row] == "diverged"
-                values[number, point] = reached[row] if status[row] == "finished" else math.nan
-    collapsed = fallen(values, chance) if metric.is_accuracy else np.zeros(values.shape, bool)
+            if row is None:
+                continue
+            diverged[number, point] = status[row] == "diverged"
+            if status[row] == "finished":
+                values[number, point] = reached[row]
+    chance = next(plan.chance_of(arm) for arm in plan.arms if arm.name == entry.points[0])
+    collapsed = np.zeros(values.shape, bool)
+    if metric.is_accuracy:
+        collapsed = fallen(values, chance)
     return TuningGrid(seeds, entry.points, plan.tune, scores(values, diverged, metric, chance), diverged, collapsed)
 
 
@@ -192,10 +193,12 @@ def scores(values: np.ndarray, diverged: np.ndarray, metric: Metric, chance: flo
 
     A trial that diverged scores `chance` (1 / classes) in an accuracy, and the worst of all scores in another metric.
     """
+    if metric.is_accuracy:
+        return np.where(diverged, chance, values)
     signed = values if metric.higher_is_better else -values
-    worst = chance
-    if not metric.is_accuracy:
-        worst = float(np.nanmin(signed)) if np.isfinite(signed).any() else 0.0
+    worst = 0.0
+    if np.isfinite(signed).any():
+        worst = float(np.nanmin(signed))
     return np.where(diverged, worst, signed)
 
 
@@ -211,8 +214,12 @@ def fallen(reached: np.ndarray, chance: float) -> np.ndarray:
 def usual_points(study: StudyResults) -> dict[str, int]:
     """Return tuned arm -> index of the grid point used by the most seeds, for arms with a chosen point."""
     _, choices = with_tuned(study)
-    usual = {name: most_used_point(choice.points.values(), choice.grid.shape) for name, choice in choices.items()}
-    return {name: point for name, point in usual.items() if point is not None}
+    usual = {}
+    for name, choice in choices.items():
+        point = most_used_point(choice.points.values(), choice.grid.shape)
+        if point is not None:
+            usual[name] = point
+    return usual
 
 
 def most_used_point(points: Iterable[int | None], shape: Sequence[int]) -> int | None:
@@ -273,9 +280,9 @@ def chosen_ends(grid: TuningGrid, chosen: Sequence[int | None]) -> list[GridEnd]
     indices = np.indices(grid.shape).reshape(len(grid.shape), -1)  # of the value of each setting at each point
     ends = []
     for setting, at in zip(grid.tune, indices, strict=True):
-        used = {int(at[point]) for point in points}
-        last = len(grid.tune[setting]) - 1
-        ends += [grid_end(grid, setting, at, end) for end in sorted({0, last} & used)]
+        for end in sorted({0, len(grid.tune[setting]) - 1}):
+            if end in at[points]:
+                ends.append(grid_end(grid, setting, at, end))
     return ends
 
 

@@ -34,9 +34,9 @@ def with_warnings(table: Table, study: StudyResults, table_of: Callable[[StudyRe
         except ValueError as error:
             warnings.append(f"{declared_after}. The verdicts as first declared cannot be given: {error}")
             continue
-        first = {row.arm: row for row in other.rows}
-        for name in [name for name in rows if earlier.concerns(name, study.plan)]:
-            rows[name] = replace(rows[name], first_declared=first[name].verdict or NO_VERDICT)
+        for first in other.rows:
+            if earlier.concerns(first.arm, study.plan):
+                rows[first.arm] = replace(rows[first.arm], first_declared=first.verdict or NO_VERDICT)
         warnings.append(f"{declared_after}. {verdicts_text(table, other, rows.values())}")
     warnings += [*claim_warnings(study.plan), *late_warnings(study.plan)]
     return replace(table, rows=list(rows.values()), warnings=[*table.warnings, *warnings])
@@ -59,10 +59,11 @@ def claim_warnings(plan: Plan) -> list[str]:
 def late_warnings(plan: Plan) -> list[str]:
     """Return a warning, in a list, if the run directory does not know what was declared before there were results."""
     late = declared_too_late(plan)
-    contrasts = sum(arm.name != arm.baseline for arm in plan.arms)
     if not late:
         return []
-    named = "all arms" if len(late) == contrasts else ", ".join(map(current_style().label, late))
+    named = ", ".join(map(current_style().label, late))
+    if len(late) == sum(arm.name != arm.baseline for arm in plan.arms):
+        named = "all arms"
     return [
         f"all trials of {named} had results before this directory knew of the comparison. "
         "Earlier tables, if there were any, are not counted"
@@ -91,32 +92,32 @@ def changes_text(earlier: Earlier, plan: Plan) -> str:
 
 def declared_first_text(declaration: Declaration) -> str:
     """Return text such as "first declared by pooling@digits on 2026-01-31 12:00 UTC"."""
-    when = f" on {declaration.time[:16].replace('T', ' ')} UTC" if declaration.time else ""
-    return f"first declared by {declaration.plan}{when}"
+    text = f"first declared by {declaration.plan}"
+    if declaration.time:
+        text += f" on {declaration.time[:16].replace('T', ' ')} UTC"
+    return text
 
 
 def declared_texts(declared: Declaration | Plan, plan: Plan) -> dict[str, str]:
     """Return the metric, margin, baseline and family of a plan or a declaration as text. plan: declares the metric."""
-    margin = declared.margin
-    points = declared.points_family
+    margin = "none"
+    if declared.margin is not None:
+        margin = margin_text(declared.margin, plan.metric_named(declared.metric))
     family = units.amount_text(declared.family, "contrast")
-    return {
-        "metric": declared.metric,
-        "margin": "none" if margin is None else margin_text(margin, plan.metric_named(declared.metric)),
-        "baseline": current_style().label(declared.baseline),
-        "family": f"{family}{f' and {points} at equal values' if points else ''}",
-    }
+    if declared.points_family:
+        family += f" and {declared.points_family} at equal values"
+    baseline = current_style().label(declared.baseline)
+    return {"metric": declared.metric, "margin": margin, "baseline": baseline, "family": family}
 
 
 def verdicts_text(table: Table, other: Table, rows: Iterable[Row]) -> str:
     """Return the verdicts of `other`, the table under what was declared first, where they differ from the table's."""
     if not table.judged:
         return "There are no verdicts yet"
-    judged = {claim.claim: claim.verdict for claim in table.claims}
     differing = sentences.first_declared_verdicts(rows)
-    differing += [
-        f"claim {with_labels(claim.claim)} {VERDICT_TEXT[claim.verdict]}"
-        for claim in other.claims
-        if claim.verdict != judged[claim.claim]
-    ]
-    return f"As first declared: {', '.join(differing)}" if differing else "The verdicts as first declared are the same"
+    for claim, first in zip(table.claims, other.claims, strict=True):
+        if claim.verdict != first.verdict:
+            differing.append(f"claim {with_labels(first.claim)} {VERDICT_TEXT[first.verdict]}")
+    if not differing:
+        return "The verdicts as first declared are the same"
+    return f"As first declared: {', '.join(differing)}"

@@ -313,14 +313,13 @@ def shown_columns(table: Table, roomy: bool = False) -> list[str]:
 
 
 def as_grid(table: Table, columns: Sequence[str]) -> Grid:
-    return Grid(
-        title=f"{table.plan.name}: {table.plan.question}",
-        caption=captions(table, columns),
-        header=[header(name, table) for name in columns],
-        numeric=[column(name, table.plan).numeric for name in columns],
-        rows=list(cells_by_arm(table, columns).values()),
-        closing=closing_lines(table, columns),
-    )
+    title = f"{table.plan.name}: {table.plan.question}"
+    rows = list(cells_by_arm(table, columns).values())
+    grid = Grid(title, captions(table, columns), [], [], rows, closing_lines(table, columns))
+    for name in columns:
+        grid.header.append(header(name, table))
+        grid.numeric.append(column(name, table.plan).numeric)
+    return grid
 
 
 def grid_side_by_side(tables: Sequence[Table], columns: Sequence[str]) -> Grid:

@@ -37,13 +37,6 @@ def no_interval_note(difference: Estimate, p: float | None) -> str:
     return f"no {lacking} of the difference: {difference.why}"
 
 
-def repetition_notes(pairs: Sample) -> list[str]:
-    """Return a note if seeds tested images repeatedly and the correctness of a trial is unknown, else []."""
-    if not pairs.lacks_correctness:
-        return []
-    return ["the interval leaves out that repetitions share their images: per-image correctness is missing"]
-
-
 def verdict_notes(
     word: str | None,
     difference: Estimate,

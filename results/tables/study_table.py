@@ -10,7 +10,6 @@ from results.statistics import claims, contrast, interaction, intervals, tuned_p
 from results.statistics.arms import ArmResults, Contrast
 from results.statistics.claims import JudgedClaim
 from results.statistics.interaction import JudgedInteraction
-from results.statistics.ratios import Ratio
 from results.statistics.tuning import PointChoice
 from results.store.schemas import Plan
 from results.store.schemas.metrics import share_text
@@ -51,8 +50,8 @@ def table_of_plan(
     if simultaneous:
         at_once = arms_of_study.simultaneous_intervals(contrasts.values(), plan)
         rows = [replace(row, delta_ci95_simultaneous=at_once.get(row.arm)) for row in rows]
-    interactions = [interaction_record(each) for each in interaction.judge_interactions(plan, arms)]
-    judged_claims = [claim_record(each) for each in claims.judge_claims(plan, arms, contrasts)]
+    interactions = list(map(interaction_record, interaction.judge_interactions(plan, arms)))
+    judged_claims = list(map(claim_record, claims.judge_claims(plan, arms, contrasts)))
     if not judged:
         interactions = [each.without_verdict(INTERIM) for each in interactions]
         judged_claims = [each.without_verdict(INTERIM) for each in judged_claims]
@@ -174,9 +173,9 @@ def row_with_contrast(row: Row, contrast: Contrast, judged: bool, usual: float) 
     pairs = contrast.pair.own
     plan = contrast.pair.plan
     difference = pairs.mean
-    row = with_error_ratio(
-        row, tuned_pairs.error_ratio(contrast.arm.sample, contrast.baseline.sample, plan.primary_metric)
-    )
+    ratio = tuned_pairs.error_ratio(contrast.arm.sample, contrast.baseline.sample, plan.primary_metric)
+    if ratio is not None:
+        row = replace(row, error_ratio=ratio.value, error_ratio_ci95=ratio.interval(lowest=0.0))
     row = replace(
         row,
         delta=difference.value,
@@ -208,7 +207,8 @@ def difference_notes(contrast: Contrast, word: str | None) -> list[str]:
         texts.append(common if pairs.seeds else "no seed finished in both arms")
     if pairs.mean.se is None:
         texts.append(notes.no_interval_note(pairs.mean, contrast.p))
-    texts += notes.repetition_notes(pairs)
+    if pairs.lacks_correctness:
+        texts.append("the interval leaves out that repetitions share their images: per-image correctness is missing")
     return texts + notes.verdict_notes(
         word,
         pairs.mean,
@@ -220,17 +220,6 @@ def difference_notes(contrast: Contrast, word: str | None) -> list[str]:
         grid=bool(contrast.pair.ahead),
         unstable=contrast.unstable,
     )
-
-
-def with_error_ratio(row: Row, ratio: Ratio | None) -> Row:
-    """Return a row with the ratio of its error to the baseline's, and its interval, which no error makes negative."""
-    if ratio is None:
-        return row
-    interval = ratio.interval()
-    if interval is not None:
-        low, high = interval
-        interval = max(0.0, low), max(0.0, high)
-    return replace(row, error_ratio=ratio.value, error_ratio_ci95=interval)
 
 
 def margin_met(bound: float | None, plan: Plan) -> float | str | None:

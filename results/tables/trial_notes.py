@@ -3,7 +3,7 @@
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from results import units
@@ -12,14 +12,13 @@ from results.statistics.arms import ArmResults, TrialOutcome
 from results.store import eval_files
 from results.store.record import THEN
 from results.store.schemas import Plan
-from results.study_results import StudyResults
+from results.study_results import StudyResults, rows_of
 from results.style import current_style
 from results.tables.sentences import seeds_text
 
 NAMED = 3  # the most arms that a note names individually
 COMPARABLE = ("device", "threads", "python", "torch", "numpy", "compile", "attention")
 
-Columns = Mapping[str, Sequence[Any]]  # name -> the value in each trial
 Trial = tuple[str, int]  # arm, seed
 
 
@@ -82,42 +81,51 @@ def retry_warnings(study: StudyResults) -> list[str]:
 # -- provenance --------------------------------------------------------------------------------------------------------
 
 
-def provenance_notes(trials: Columns) -> list[str]:
-    """Return a note for each field whose known value differs between ended trials, or between a trial's attempts."""
-    ended = [at for at, status in enumerate(trials["status"]) if status in ("finished", "diverged")]
-    of_ended = {name: [values[at] for at in ended] for name, values in trials.items()}
-    cells = list(zip(of_ended["arm"], of_ended["seed"], strict=True))
+def provenance_notes(columns: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Return a note for each field whose known value differs between ended trials, or between a trial's attempts.
+
+    columns: name -> the value in each trial.
+    """
+    whole = Counter[str]()
+    groups: dict[str, dict[str, list[Trial]]] = {}  # field -> known value -> trials
+    for trial in rows_of(columns):
+        if trial["status"] not in ("finished", "diverged"):
+            continue
+        whole[trial["arm"]] += 1
+        for name, text in comparable_fields(trial).items():
+            trials_by_text = groups.setdefault(name, defaultdict(list))
+            if text:
+                trials_by_text[text].append((trial["arm"], trial["seed"]))
     notes = []
-    for name, texts in comparable_columns(of_ended):
-        if len({*texts} - {""}) > 1 or any(THEN in text for text in texts):
-            notes.append(difference_note(name, cells, texts))
+    for name, trials_by_text in groups.items():
+        if len(trials_by_text) > 1 or THEN in "".join(trials_by_text):
+            notes.append(difference_note(name, trials_by_text, whole))
     return notes
 
 
-def import_notes(trials: Columns) -> list[str]:
+def import_notes(trials: Mapping[str, Sequence[Any]]) -> list[str]:
     """Return a note for each file from which trials were merged: how many, and its name and hash."""
     counted = Counter(text for text in trials["imported"] if text)
     total = len(trials["imported"])
     return [f"{number} of {total} trials were imported from {origin}" for origin, number in counted.items()]
 
 
-def comparable_columns(trials: Columns) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yield (name, value in each trial) for each field that should be equal in all trials.
+def comparable_fields(trial: Mapping[str, Any]) -> dict[str, str]:
+    """Return field -> value, for the fields of a trial that should be equal in all trials; "" means unknown.
 
-    The value "" means unknown. A trial that did not load a plug-in has "" too, as a shared baseline may be trained
-    without it.
+    Only a trial that loaded a plug-in has its field, as a shared baseline may be trained without it.
     """
-    yield "code", [source_digest(text) for text in trials["code"]]
+    fields = {"code": source_digest(trial["code"])}
     for name in COMPARABLE:
-        yield name, trials[name]
-    yield "ranks", [text or "1" for text in trials["ranks"]]
-    yield "micro-batch", [text or "the whole batch" for text in trials["micro_batch"]]
-    yield "trained", ["as one" if text else "alone" for text in trials["fused"]]
-    yield "precision of float32 products", trials["matmul_precision"]
-    yield "TF32", trials["tf32"]
-    loaded = [json.loads(text or "{}") for text in trials["plugins"]]
-    for plugin in dict.fromkeys(name for plugins in loaded for name in plugins):
-        yield f"plugin {plugin}", [plugins.get(plugin, "") for plugins in loaded]
+        fields[name] = trial[name]
+    fields["ranks"] = trial["ranks"] or "1"
+    fields["micro-batch"] = trial["micro_batch"] or "the whole batch"
+    fields["trained"] = "as one" if trial["fused"] else "alone"
+    fields["precision of float32 products"] = trial["matmul_precision"]
+    fields["TF32"] = trial["tf32"]
+    for plugin, digest in json.loads(trial["plugins"] or "{}").items():
+        fields[f"plugin {plugin}"] = digest
+    return fields
 
 
 def source_digest(code: str) -> str:
@@ -125,15 +133,15 @@ def source_digest(code: str) -> str:
     return THEN.join(dict.fromkeys(part.partition("+")[0] for part in code.split(THEN)))
 
 
-def difference_note(name: str, trials: Sequence[Trial], texts: Sequence[str]) -> str:
-    """Return the note on a field, such as "code differs between trials: a1b2 (18), c3d4 (position=none seed 3)"."""
-    groups: dict[str, list[Trial]] = defaultdict(list)
-    for trial, text in zip(trials, texts, strict=True):
-        if text:
-            groups[text].append(trial)
-    most, *rest = sorted(groups, key=lambda text: (-len(groups[text]), text))
-    whole = Counter(arm for arm, _ in trials)
-    parts = [f"{most} ({len(groups[most])})", *(f"{text} ({trials_text(groups[text], whole)})" for text in rest)]
+def difference_note(name: str, trials_by_text: Mapping[str, Sequence[Trial]], whole: Mapping[str, int]) -> str:
+    """Return the note on a field, such as "code differs between trials: a1b2 (18), c3d4 (position=none seed 3)".
+
+    trials_by_text: known value -> trials. whole: arm -> number of ended trials.
+    """
+    most, *rest = sorted(trials_by_text, key=lambda text: (-len(trials_by_text[text]), text))
+    parts = [f"{most} ({len(trials_by_text[most])})"]
+    for text in rest:
+        parts.append(f"{text} ({trials_text(trials_by_text[text], whole)})")
     return f"{name} differs {'between' if rest else 'within'} trials: {', '.join(parts)}"
 
 
