@@ -6,14 +6,15 @@ import re
 from collections.abc import Sequence
 from io import FileIO
 from pathlib import Path
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from commonfloor.files import FULL, open_no_follow, read_bytes
 from commonfloor.messages import joined_names, spelling_hint
 from results import store
-from results.store.record import CORRECT, Correct, parse_correct
 from results.store.schemas import MetricsLine, validated
+
+if TYPE_CHECKING:
+    from results.store.record import Correct
 
 HEAD, TAIL, MOST = 1 << 20, 1 << 23, 1 << 24  # bytes of a log: kept of its beginning and end; the maximum
 LONGEST_LINE = 1 << 16  # bytes
@@ -180,8 +181,12 @@ class Curve:
         return self.lines[-1].step if self.lines else 0
 
 
-def read_correct(folder: Path) -> Correct | None:
+def read_correct(folder: Path) -> "Correct | None":
     """Return the arrays of a command's correct.npz, or None if it has written none. Raises ValueError if damaged."""
+    import numpy as np  # late, as the next: commands that read recipes need no arrays
+
+    from results.store.record import CORRECT, parse_correct
+
     try:
         index, correct = parse_correct(read_bytes(folder / CORRECT))
     except FileNotFoundError:
