@@ -4,20 +4,18 @@ The training time comes from the first available source:
 
 1. past trials of the arm on the device
 2. steps measured by `ablate plan --probe`
-3. past trials of other arms, in proportion to training FLOPs
-4. the time that the recipe states, in proportion to training FLOPs
-5. training FLOPs, at an assumed speed
+3. the arm's work, which is its training FLOPs, at the best known speed: that of past trials of other arms, or else the
+   one that the recipe states, or else an assumed one
 
 The time of validations and test follows from the number of their images. Evals are not included.
 
 Functions that read `runs` raise NewerSchema if a newer version wrote a file in it.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from itertools import islice
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -27,13 +25,14 @@ from ablations.execution.attempts import read_or_none
 from ablations.jobs import Job
 from ablations.planning import step_times
 from ablations.planning.step_times import Device
-from ablations.trainables.trainable import find
+from ablations.trainables.trainable import Trainable, find
 from results import store
 from results.store.schemas import Entry, Environment, Plan
 from results.units import amount_text
 
 ENOUGH = 20  # the largest number of past trials that are used per arm
-EACH, ALL = 3, 60  # the largest numbers of past trials in a rate: per other arm, and in total
+EACH = 3  # the largest number of past trials of another arm whose speed is used
+ALL = 60  # the number of past trials of other arms from which on no further arm is read
 START_SECONDS = 5.0  # to start a worker and load its data
 # Cautious training FLOPs per second of a worker: a measured CPU core, and a tenth of an A100's peak.
 CORE_FLOPS, GPU_FLOPS = 5e9, 3e13
@@ -67,13 +66,14 @@ class Cost:
 
 
 def hours_text(hours: float, unit: str) -> str:
-    amount = f"{hours:,.0f}" if hours >= 10 else f"{hours:.2g}"
-    return f"{'under 0.01' if 0 < hours < 0.01 else amount} {unit}"
+    if 0 < hours < 0.01:
+        return f"under 0.01 {unit}"
+    return f"{hours:,.0f} {unit}" if hours >= 10 else f"{hours:.2g} {unit}"
 
 
 def sources_text(sources: Mapping[str, int]) -> str:
-    arms = {name: amount_text(count, "arm") for name, count in sources.items()}
-    return "; ".join(said.format(arms=arms[name]) for name, said in SOURCES.items() if name in sources)
+    texts = [text.format(arms=amount_text(sources[name], "arm")) for name, text in SOURCES.items() if name in sources]
+    return "; ".join(texts)
 
 
 def local_device(plans: Sequence[Plan]) -> Device:
@@ -81,113 +81,130 @@ def local_device(plans: Sequence[Plan]) -> Device:
 
     If the arm needs a GPU and there is none here, returns a GPU without a name.
     """
-    first = next(iter(plans))
-    return Device(*find(first.trainable).hardware(first.arms[0].config))
+    return Device(*find(plans[0].trainable).hardware(plans[0].arms[0].config))
 
 
-def check_max_hours(most: float, plans: Sequence[Plan], wanted: Iterable[Job], runs: Path, device: Device) -> None:
+def check_max_hours(most: float, plans: Sequence[Plan], wanted: Sequence[Job], runs: Path, device: Device) -> None:
     """Raise ValueError if training the unfinished jobs among `wanted` takes more than `most` core-hours or GPU-hours.
 
     Parents whose weights were lost count too, because they are trained again.
     """
-    asked = list(wanted)
-    left = {job.id for job in asked if not store.trial(runs, job.id).state().is_over}
-    left |= {*retry.lost_parents(runs, asked)}
-    found = cost(plans, runs, device, left)
-    if found.hours > most:
+    left = {job.id for job in wanted if not store.trial(runs, job.id).state().is_over}
+    left |= retry.lost_parents(runs, wanted).keys()
+    needed = cost(plans, runs, device, left)
+    if needed.hours > most:
         raise ValueError(
-            f"--max-hours {most:g}: training {amount_text(len(left), 'trial')} takes {found.text}, "
-            f"from {sources_text(found.sources)}"
+            f"--max-hours {most:g}: training {amount_text(len(left), 'trial')} takes {needed.text}, "
+            f"from {sources_text(needed.sources)}"
         )
 
 
 def seconds(plans: Iterable[Plan], runs: Path, device: Device) -> dict[str, float]:
     """Return trial id -> estimated seconds, including the start of a worker, for each planned trial."""
-    return {
-        trial: START_SECONDS + guess
-        for plan in plans
-        for arm, guess, _ in estimate_arms(plan, runs, device, plan.entries)
-        for trial in arm.ids.values()
-    }
+    seconds_by_trial: dict[str, float] = {}
+    for plan in plans:
+        times = TrialTimes(plan, runs, device)
+        for entry in plan.entries:
+            guess, _ = times.estimate(entry)
+            seconds_by_trial |= dict.fromkeys(entry.ids.values(), START_SECONDS + guess)
+    return seconds_by_trial
 
 
 def cost(plans: Iterable[Plan], runs: Path, device: Device, wanted: set[str]) -> Cost:
     """Return the cost of training the trials with the ids `wanted`. A trial of several plans counts once."""
-    left, total = set(wanted), 0.0
+    left = set(wanted)
+    total = 0.0
     sources: Counter[str] = Counter()
     for plan in plans:
-        entries = [arm for arm in plan.entries if left & {*arm.ids.values()}]
-        for arm, guess, source in estimate_arms(plan, runs, device, entries):
-            sources[source] += 1
-            total += guess * arm.ranks * len(left & {*arm.ids.values()})
-        left.difference_update(*(arm.ids.values() for arm in entries))
+        times = TrialTimes(plan, runs, device)
+        for entry in plan.entries:
+            ids = left.intersection(entry.ids.values())
+            if ids:
+                guess, source = times.estimate(entry)
+                sources[source] += 1
+                total += guess * times.trainable.resources(entry.config).gpus * len(ids)
+                left -= ids
     return Cost(total / 3600, device, sources)
 
 
-def estimate_arms(plan: Plan, runs: Path, device: Device, arms: Iterable[Entry]) -> Iterator[tuple[Entry, float, str]]:
-    """Yield (entry, seconds of one trial, source) for each arm or stage in `arms`, from the best of SOURCES."""
-    measured, rate = step_times.read(runs, device), seconds_per_flop(plan, runs, device)
-    took = plan.cost.time_on(device.gpu) if plan.cost else None
-    trainable = find(plan.trainable)
-    for arm in arms:
-        slowdown, _ = trainable.slowdown(arm.config, device.gpu)
-        work = trainable.work(arm.config, arm.flops)
-        step = measured.get(step_times.key(trainable, arm.config, step_times.teacher_config(plan, arm)))
-        if past := past_seconds(arm, runs, device):
-            seconds, source = fmean(past), "past"
-        elif step is not None:
-            seconds, source = arm.config["steps"] * step, "probe"
-        elif (of_others := rate(arm)) is not None:
-            seconds, source = work * of_others, "others"
-        elif plan.cost and took:
-            seconds, source = slowdown * work * (took.seconds / plan.cost.work), "recipe"
-        elif arm.flops is None:
-            seconds, source = 0.0, "unknown"
-        else:
-            seconds, source = slowdown * work / (GPU_FLOPS if device.gpu else CORE_FLOPS), "flops"
-        yield arm, seconds * (1 + trainable.evaluation_fraction(arm.config, plan.data)), source
+@dataclass(frozen=True)
+class TrialTimes:
+    """What is known of the time that a plan's trials take on a device."""
 
+    plan: Plan
+    runs: Path
+    device: Device
 
-def past_seconds(arm: Entry, runs: Path, device: Device, most: int = ENOUGH) -> list[float]:
-    """Return the training seconds of at most `most` finished trials of the arm on the device.
+    @cached_property
+    def trainable(self) -> Trainable:
+        return find(self.plan.trainable)
 
-    Only trials with the arm's number of ranks and, on a CPU, of threads count. Diverged trials do not: they end early.
-    """
-    found: list[float] = []
-    for key in arm.ids.values():
-        state = store.trial(runs, key).state()
-        if state.status != "finished" or state.result is None or state.attempt is None:
-            continue
-        env = read_or_none(state.attempt / "env.json", Environment) or Environment()
-        took = state.result.train_seconds
-        if took is not None and device.ran_attempt(env, arm.config.get("threads")) and env.ranks == arm.ranks:
-            found.append(took)
-            if len(found) == most:
+    @cached_property
+    def step_seconds(self) -> dict[str, float]:
+        return step_times.read(self.runs, self.device)
+
+    def estimate(self, entry: Entry) -> tuple[float, str]:
+        """Return the seconds of one trial of an arm or stage, with its evaluations, and their key in SOURCES."""
+        seconds, source = self.training_seconds(entry)
+        return seconds * (1 + self.trainable.evaluation_fraction(entry.config, self.plan.data)), source
+
+    def training_seconds(self, entry: Entry) -> tuple[float, str]:
+        past = self.past_seconds(entry, ENOUGH)
+        if past:
+            return fmean(past), "past"
+        step = step_times.key(self.trainable, entry.config, step_times.teacher_config(self.plan, entry))
+        if step in self.step_seconds:
+            return entry.config["steps"] * self.step_seconds[step], "probe"
+        return self.seconds_of_work(entry)
+
+    def past_seconds(self, entry: Entry, most: int) -> list[float]:
+        """Return the training seconds of at most `most` finished trials of an arm or stage on the device.
+
+        Only trials with its number of ranks and, on a CPU, of threads count. Diverged trials do not: they end early.
+        """
+        resources = self.trainable.resources(entry.config)
+        past: list[float] = []
+        for trial_id in entry.ids.values():
+            state = store.trial(self.runs, trial_id).state()
+            if state.status != "finished" or state.result is None or state.attempt is None:
+                continue
+            took = state.result.train_seconds
+            env = read_or_none(state.attempt / "env.json", Environment) or Environment()
+            is_alike = env.ranks == resources.gpus and self.device.ran_attempt(env, resources.threads)
+            if is_alike and took is not None:
+                past.append(took)
+            if len(past) == most:
                 break
-    return found
+        return past
 
+    def seconds_of_work(self, entry: Entry) -> tuple[float, str]:
+        """Return the seconds of training in proportion to its work, and the source of the speed: the best known."""
+        work = self.trainable.work(entry.config, entry.flops)
+        rates = self.rates_of_others.get(self.speed_settings(entry))
+        if rates:
+            return work * median(rates), "others"
+        slowdown, _ = self.trainable.slowdown(entry.config, self.device.gpu)
+        stated = self.plan.cost.time_on(self.device.gpu) if self.plan.cost else None
+        if self.plan.cost and stated:
+            return slowdown * work * (stated.seconds / self.plan.cost.work), "recipe"
+        if entry.flops is None:
+            return 0.0, "unknown"
+        return slowdown * work / (GPU_FLOPS if self.device.gpu else CORE_FLOPS), "flops"
 
-def seconds_per_flop(plan: Plan, runs: Path, device: Device) -> Callable[[Entry], float | None]:
-    """Return a function that maps an arm to the median seconds per training FLOP of comparable trials, or to None.
+    @cached_property
+    def rates_of_others(self) -> dict[tuple[Any, ...], list[float]]:
+        """`speed_settings` -> seconds per unit of work of past trials on the plan's recipe, of any study in `runs`."""
+        rates: dict[tuple[Any, ...], list[float]] = defaultdict(list)
+        counted: set[str] = set()
+        known = [self.plan, *store.read_plans(self.runs).readable]
+        for entry in (entry for plan in known if plan.recipe == self.plan.recipe for entry in plan.entries):
+            alike = rates[self.speed_settings(entry)]
+            ids = ",".join(entry.ids.values())
+            if len(alike) < ALL and ids not in counted:
+                counted.add(ids)
+                work = self.trainable.work(entry.config, entry.flops)
+                alike += [took / work for took in self.past_seconds(entry, EACH)]
+        return rates
 
-    Comparable trials have the plan's recipe and equal `speed_settings`. They may belong to any study in `runs`.
-    """
-    trainable = find(plan.trainable)
-
-    def comparable(arm: Entry) -> tuple[Any, ...]:
-        return arm.ranks, *trainable.speed_settings(arm.config)
-
-    @cache
-    def rate(*alike: Any) -> float | None:
-        plans = (one for one in [plan, *store.read_plans(runs).readable] if one.recipe == plan.recipe)
-        entries = (arm for one in plans for arm in one.entries)
-        same = {str(arm.trials): arm for arm in entries if comparable(arm) == alike}
-        rates = (
-            took / trainable.work(arm.config, arm.flops)
-            for arm in same.values()
-            for took in past_seconds(arm, runs, device, EACH)
-        )
-        found = list(islice(rates, ALL))
-        return median(found) if found else None
-
-    return lambda arm: rate(*comparable(arm))
+    def speed_settings(self, entry: Entry) -> tuple[Any, ...]:
+        return self.trainable.resources(entry.config).gpus, *self.trainable.speed_settings(entry.config)

@@ -1,6 +1,7 @@
 """The overview of a plan: its trials, hours, disk space, and the differences that its seeds can resolve."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from results.store.standing import Standings
 from results.tables.declared_first import changes_text, claim_warnings, late_warnings
 
 BYTES_A_PARAMETER = 4
-CHECKPOINT = 3 * BYTES_A_PARAMETER  # a parameter's value and AdamW's two moments
+CHECKPOINT = 3  # times the weights: AdamW's two moments too
 CHECKPOINTS = store.KEEP_CHECKPOINTS + 1  # per running trial: the kept checkpoints and the one being written
 FILES = 64 * 1024  # bytes of a trial's other files: config, metrics, log, correctness of each test image
 
@@ -104,25 +105,34 @@ def overview(
     is unreadable.
     """
     before = {trial.id for other in earlier for entry in other.entries for trial in entry.trials}
-    mine = jobs([plan], arms)
-    ids, again, standings = [job.id for job in mine], retry.lost_parents(runs, mine), Standings(runs)
-    finished = {job.id for job in mine if job.standing(standings).is_over} - again.keys()
-    shared = [key for key in ids if key in before and key not in finished]
-    todo = [key for key in ids if key not in before and key not in finished]
-    untrained = {key for key in todo if key in again or not store.trial(runs, key).state().is_over}
+    planned = jobs([plan], arms)
+    retrained = retry.lost_parents(runs, planned)
+    standings = Standings(runs)
+    counts = Counter[str]()
+    untrained: set[str] = set()
+    for job in planned:
+        if job.id not in retrained and job.standing(standings).is_over:
+            counts["finished"] += 1
+        elif job.id in before:
+            counts["shared"] += 1
+        else:
+            counts["todo"] += 1
+            if job.id in retrained or not store.trial(runs, job.id).state().is_over:
+                untrained.add(job.id)
     cost = estimate.cost([plan], runs, device, untrained)
-    resolved, disk = resolution.resolution(plan, runs), peak_disk(plan, {*ids}, len(todo), keep, workers)
+    resolved = resolution.resolution(plan, runs)
+    disk = peak_disk(plan, {job.id for job in planned}, counts["todo"], keep, workers)
     return Overview(
         study=plan.study,
         recipe=plan.recipe,
-        trials=TrialCounts(len(ids), len(finished), len(shared), len(todo)),
+        trials=TrialCounts(len(planned), counts["finished"], counts["shared"], counts["todo"]),
         hours=cost.hours,
         hours_from=HoursSource(device.name, cost.unit, dict(cost.sources)),
         disk_bytes=disk.weights + disk.checkpoints + disk.files,
         disk=disk,
         resolvable_difference=resolved.difference,
         resolution=resolved,
-        confounds={one.name: one.notes for one in matching_arms(plan, arms) if one.notes},
+        confounds={arm.name: arm.notes for arm in matching_arms(plan, arms) if arm.notes},
         declared_first=declared_first(plan, runs),
         wall=wall_time(plan, cost, len(untrained), workers) if here else None,
         plugins=plugins or {},
@@ -141,8 +151,9 @@ def wall_time(plan: Plan, cost: estimate.Cost, todo: int, workers: int | None) -
     """Return the wall-clock time of the remaining trials, or None if none remain. todo, cost: their number and cost."""
     if not todo:
         return None
-    at_once, each = concurrent_trials(plan, todo, workers), largest_ranks(plan)
-    return Wall(3600 * cost.hours / each * math.ceil(todo / at_once) / todo, at_once * each)
+    at_once = concurrent_trials(plan, todo, workers)
+    ranks = largest_ranks(plan)
+    return Wall(3600 * cost.hours / ranks * math.ceil(todo / at_once) / todo, at_once * ranks)
 
 
 def concurrent_trials(plan: Plan, todo: int, workers: int | None) -> int:
@@ -151,45 +162,63 @@ def concurrent_trials(plan: Plan, todo: int, workers: int | None) -> int:
 
 def largest_ranks(plan: Plan) -> int:
     """Return the number of processes of the plan's largest trial."""
-    return max((arm.ranks for arm in plan.entries), default=1)
+    trainable = find(plan.trainable)
+    return max((trainable.resources(entry.config).gpus for entry in plan.entries), default=1)
 
 
 def peak_disk(plan: Plan, ids: set[str], todo: int, keep: Keep, workers: int | None) -> Disk:
     """Return the peak disk use of the trials with these ids. todo: the number of trials that are still to run."""
-    stays = kept_weights(keep, [plan])
-    trials = [(arm.params or 0, trial.id) for arm in plan.entries for trial in arm.trials if trial.id in ids]
-    running = concurrent_trials(plan, todo, workers)
-    return Disk(
-        weights=sum(BYTES_A_PARAMETER * params for params, key in trials if stays(key)),
-        checkpoints=CHECKPOINTS * CHECKPOINT * running * max((params for params, _ in trials), default=0),
-        files=FILES * len(trials),
-    )
+    is_kept = kept_weights(keep, [plan])
+    kept = largest = trials = 0
+    for entry in plan.entries:
+        size = BYTES_A_PARAMETER * (entry.params or 0)
+        own = ids.intersection(entry.ids.values())
+        trials += len(own)
+        kept += size * sum(map(is_kept, own))
+        if own:
+            largest = max(largest, size)
+    checkpoints = CHECKPOINTS * CHECKPOINT * concurrent_trials(plan, todo, workers) * largest
+    return Disk(kept, checkpoints, FILES * trials)
 
 
 def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
-    trials, shown, stages = view.trials, matching_arms(plan, arms), len(plan.stages)
-    counted, seeds = units.amount_text(len(shown), "arm"), units.amount_text(len(plan.seeds), "seed")
-    planned = units.amount_text(trials.planned, "trial")
+    shown = matching_arms(plan, arms)
     resolved = resolution.resolution_lines(view.resolution, plan.primary_metric)
-    weights, checkpoints, files = (f"{size / 1e6:,.1f}" for size in astuple(view.disk))
     lines = [
         f"{plan.name}: {plan.question}",
-        f"  {f'({stages} to start from + {counted})' if stages else counted} x {seeds} = "
-        f"{planned}: {trials.finished} finished, {trials.shared} shared, {trials.todo} to do",
+        f"  {count_text(view.trials, plan, len(shown))}",
         f"  time    {time_text(view, plan)}",
-        f"  disk    {view.disk_bytes / 1e6:,.1f} MB at most: {weights} of weights kept, {checkpoints} of checkpoints "
-        f"({CHECKPOINTS} for each trial that runs at once), {files} of other files",
+        f"  disk    {disk_text(view)}",
         "  resolves " + "\n           ".join(resolved),
     ]
-    lines += [f"  data    {images_text(plan, plan.data)}"] if plan.data else []
-    lines += [f"  plug-in {', with '.join(filter(None, [file, ', '.join(own)]))}" for file, own in view.plugins.items()]
+    if plan.data:
+        lines.append(f"  data    {images_text(plan, plan.data)}")
+    for file, imported in view.plugins.items():
+        lines.append(f"  plug-in {file}, with {', '.join(imported)}" if imported else f"  plug-in {file}")
     lines += [f"  cheaper {line}" for line in suggestions(view.hours, view.hours_from.unit, plan)]
     lines += [f"  note    {note}" for note in [*view.declared_first, *plan.notes, *precision_notes(view, plan)]]
-    if trials.finished < trials.planned:
-        lines += [f"  {expected_text(one, plan)}" for one in plan.expected if one.metric == plan.metric]
+    if view.trials.finished < view.trials.planned:
+        lines += [f"  {expected_text(stated, plan)}" for stated in plan.expected if stated.metric == plan.metric]
     width = max(len(arm.name) for arm in shown)
     lines += [f"  {arm.name:{width}}  {'; '.join(arm.notes) or '-'}" for arm in shown]
     return "\n".join(lines)
+
+
+def count_text(trials: TrialCounts, plan: Plan, arms: int) -> str:
+    """Return the number of trials as text, as a product of arms and seeds. arms: the number of shown arms."""
+    entries = units.amount_text(arms, "arm")
+    if plan.stages:
+        entries = f"({len(plan.stages)} to start from + {entries})"
+    planned = f"{entries} x {units.amount_text(len(plan.seeds), 'seed')} = {units.amount_text(trials.planned, 'trial')}"
+    return f"{planned}: {trials.finished} finished, {trials.shared} shared, {trials.todo} to do"
+
+
+def disk_text(view: Overview) -> str:
+    weights, checkpoints, files = (f"{size / 1e6:,.1f}" for size in astuple(view.disk))
+    return (
+        f"{view.disk_bytes / 1e6:,.1f} MB at most: {weights} of weights kept, {checkpoints} of checkpoints "
+        f"({CHECKPOINTS} for each trial that runs at once), {files} of other files"
+    )
 
 
 def precision_notes(view: Overview, plan: Plan) -> list[str]:
@@ -201,25 +230,34 @@ def precision_notes(view: Overview, plan: Plan) -> list[str]:
 
 def time_text(view: Overview, plan: Plan) -> str:
     """Return text with the hours, their device and sources, and the wall-clock time of trials that run here."""
-    about, gpu = view.hours_from, view.hours_from.unit == estimate.GPU_HOURS
-    if about.sources.keys() == {"unknown"}:
+    unit, sources = view.hours_from.unit, view.hours_from.sources
+    if sources.keys() == {"unknown"}:
         return "unknown: no trial has finished on this device"
-    device, origin = about.device or f"any {about.unit.partition('-')[0]}", estimate.sources_text(about.sources)
-    if "recipe" in about.sources and plan.cost and (took := plan.cost.time_on(gpu)):
-        origin += f" ({took.how}: {took.source}, {took.device})"
-        origin += "" if Device(gpu, about.device).matches(took.device) else f", not scaled to {about.device}"
-        device = took.device if len(about.sources) == 1 else device
-    if "flops" in about.sources and view.wall:
+    device = view.hours_from.device or f"any {unit.partition('-')[0]}"
+    origin = estimate.sources_text(sources)
+    on_gpu = unit == estimate.GPU_HOURS
+    stated = plan.cost.time_on(on_gpu) if plan.cost else None
+    if "recipe" in sources and stated:
+        origin += f" ({stated.how}: {stated.source}, {stated.device})"
+        if not Device(on_gpu, view.hours_from.device).matches(stated.device):
+            origin += f", not scaled to {view.hours_from.device}"
+        if len(sources) == 1:
+            device = stated.device
+    if "flops" in sources and view.wall:
         origin += ": --probe measures them here"
-    here = f" ({wall_text(view.wall, about.unit)})" if view.wall else ""
-    hours = f"{estimate.hours_text(view.hours, about.unit)} on {device}{here}"
+    hours = f"{estimate.hours_text(view.hours, unit)} on {device}"
+    if view.wall:
+        hours += f" ({wall_text(view.wall, unit)})"
     return f"{hours}, from {origin}" if origin else hours
 
 
 def wall_text(took: Wall, unit: str) -> str:
     minutes = took.seconds / 60
-    hours = f"about {minutes:.0f} min" if minutes < 120 else f"about {minutes / 60:.0f} h"
-    length = "under a minute" if minutes < 1 else hours
+    length = f"about {minutes / 60:.0f} h"
+    if minutes < 1:
+        length = "under a minute"
+    elif minutes < 120:
+        length = f"about {minutes:.0f} min"
     device = "GPU" if unit == estimate.GPU_HOURS else "core"
     return f"{length} on {units.amount_text(took.devices, device)} here"
 
@@ -227,10 +265,9 @@ def wall_text(took: Wall, unit: str) -> str:
 def expected_text(stated: Expected, plan: Plan) -> str:
     """Return text with the value that the recipe expects or others reached, how it is known, and its source."""
     metric = plan.metric_named(stated.metric)
-    seeds = f" (n = {stated.n})" if stated.n else ""
-    reached = f"{metric.value_text(stated.mean)}{metric.unit} {metric.title}{seeds}"
     whose = "expects" if stated.how == "measured" else "others reached"
-    return f"{whose} {reached}, {stated.how}: {stated.source}"
+    seeds = f" (n = {stated.n})" if stated.n else ""
+    return f"{whose} {metric.value_text(stated.mean)}{metric.unit} {metric.title}{seeds}, {stated.how}: {stated.source}"
 
 
 def suggestions(hours: float, unit: str, plan: Plan) -> list[str]:
@@ -239,19 +276,21 @@ def suggestions(hours: float, unit: str, plan: Plan) -> list[str]:
         return []
     days = f"{hours:,.0f} {unit} are {hours / DAY:,.0f} days on one {unit.partition('-')[0]}"
     varied = {*plan.factors, *plan.curves, *plan.tune}
-    best = min(find(plan.trainable).cheaper(plan.baseline_arm.config, varied), default=None)
-    if best is None or best[0] > SAVES:
+    fraction, setting = min(find(plan.trainable).cheaper(plan.baseline_arm.config, varied), default=(1.0, ""))
+    if fraction > SAVES:
         return [days]
-    fraction, setting = best
     return [f"{days}; with {setting}, about {fraction * hours:,.0f} {unit}"]
 
 
 def images_text(plan: Plan, data: PlannedData) -> str:
-    config, tokens = plan.baseline_arm.config, sorted({arm.tokens for arm in plan.arms if arm.tokens})
+    config = plan.baseline_arm.config
     validation = round(config["val_fraction"] * data.train)
     train = round(config["data_fraction"] * (data.train - validation))
     folds = f" (one of {data.folds} folds)" if data.folds else ""
-    counted = f", {' to '.join(map(str, dict.fromkeys([tokens[0], tokens[-1]])))} tokens" if tokens else ""
+    tokens = {arm.tokens for arm in plan.arms if arm.tokens}
+    counted = ""
+    if tokens:
+        counted = f", {' to '.join(map(str, sorted({min(tokens), max(tokens)})))} tokens"
     return (
         f"{data.name}: about {train:,} images to train, {validation:,} to validate, {data.test:,} to test{folds}, "
         f"{data.classes:,} classes, {data.image_size} pixels wide, trained at {config['image_size']}{counted}"

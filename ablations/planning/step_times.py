@@ -29,12 +29,10 @@ class Device:
 
     def ran_attempt(self, env: Environment, threads: int | None) -> bool:
         """Return whether an attempt ran on this device, with `threads` threads on a CPU."""
-        kind = env.accelerator  # "" in earlier versions: then only the name is compared
-        if kind and (kind == "cuda") != self.gpu:
+        if env.accelerator and (env.accelerator == "cuda") != self.gpu:  # "" in earlier versions
             return False
-        if not self.gpu and env.threads not in (None, threads):
-            return False
-        return self.matches(env.device)
+        has_other_threads = not self.gpu and env.threads not in (None, threads)
+        return self.matches(env.device) and not has_other_threads
 
     def matches(self, name: str) -> bool:
         """Return whether `name` names this device. SLURM's a100 matches NVIDIA's A100-SXM4-80GB."""

@@ -33,6 +33,7 @@ class Resources:
 
     gpus: int = 1
     on_cpu: bool = True
+    threads: int | None = None
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,7 @@ class Vit(Trainable):
         planned.check_trial(settings, parent)
 
     def resources(self, settings: Settings) -> Resources:
-        return Resources(int(settings.get("gpus", 1)), settings.get("device") == "cpu")
+        return Resources(int(settings.get("gpus", 1)), settings.get("device") == "cpu", settings.get("threads"))
 
     # -- metrics and evals ---------------------------------------------------------------------------------------------
 

@@ -115,8 +115,8 @@ def finish(
 
 def sources(plan: Plan, runs: Path, device: Device) -> list[tuple[float, str]]:
     """Return the training seconds of each arm and their source."""
-    found = estimate.estimate_arms(plan, runs, device, plan.arms)
-    return [(seconds / (1 + EVALUATION), source) for _, seconds, source in found]
+    found = map(estimate.TrialTimes(plan, runs, device).estimate, plan.arms)
+    return [(seconds / (1 + EVALUATION), source) for seconds, source in found]
 
 
 def test_hours_come_from_the_best_source_there_is(plan: Callable[..., Plan], tmp_path: Path) -> None:
@@ -174,10 +174,9 @@ def test_past_trials_count_on_their_own_device_alone(plan: Callable[..., Plan], 
     finish(tmp_path, arm, 0, 1.0, device="NVIDIA A100-SXM4-80GB", accelerator="cuda")
     finish(tmp_path, arm, 1, 8.0, device="A core", accelerator="cpu", threads=4)
     finish(tmp_path, arm, 2, 30.0, device="A core", accelerator="cpu")
-    assert list(estimate.past_seconds(arm, tmp_path, GPU)) == [1.0]
-    assert list(estimate.past_seconds(arm, tmp_path, Device(gpu=True))) == [1.0]
-    assert list(estimate.past_seconds(arm, tmp_path, Device(gpu=True, name="h100"))) == []
-    assert list(estimate.past_seconds(arm, tmp_path, CORE)) == [30.0]
+    a100, any_gpu, h100 = GPU, Device(gpu=True), Device(gpu=True, name="h100")
+    for device, seconds in ((a100, [1.0]), (any_gpu, [1.0]), (h100, []), (CORE, [30.0])):
+        assert estimate.TrialTimes(made, tmp_path, device).past_seconds(arm, 9) == seconds
 
 
 def test_arms_whose_steps_take_equally_long_share_a_measurement(plan: Callable[..., Plan]) -> None:
