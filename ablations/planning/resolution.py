@@ -32,10 +32,6 @@ class Spread:
     source: str
     images: float | None = 0.0  # the variance that test images add to a mean difference; None: they do, but unknown
 
-    @classmethod
-    def from_sd(cls, sd: float, freedom: int, source: str, images: float | None = 0.0) -> "Spread":
-        return cls(sd, intervals.sd_bound(sd, freedom), freedom, source, images)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Resolution:
@@ -66,11 +62,17 @@ class Resolution:
 
 
 def resolution(plan: Plan, runs: Path) -> Resolution:
-    seeds, family = len(plan.seeds), max(plan.family, 1)
-    factor, factor_of_more = factors_of_tables(plan, runs)
-    folds = plan.split.folds if plan.split else None
-    again = f"beyond {folds} seeds every image is tested again, so that more seeds gain less than this says"
+    seeds = len(plan.seeds)
+    family = max(plan.family, 1)
     points = max((len(entry.points) for entry in plan.tuned), default=1)
+    factor, factor_of_more = factors_of_tables(plan, runs)
+    study = so_far(plan, runs)
+    margin_size, margin_too_wide = size_of_margin(plan, study)
+    note = ""
+    if plan.split and plan.split.folds:
+        note = (
+            f"beyond {plan.split.folds} seeds every image is tested again, so that more seeds gain less than this says"
+        )
     known = Resolution(
         seeds=seeds,
         contrasts=family,
@@ -78,19 +80,16 @@ def resolution(plan: Plan, runs: Path) -> Resolution:
         factor=factor,
         factor_of_more=factor_of_more,
         margin=plan.margin,
-        note=again if folds else "",
+        margin_size=margin_size,
+        margin_too_wide=margin_too_wide,
+        note=note,
     )
-    study = so_far(plan, runs)
-    known = with_margin_size(known, plan, baseline_mean(plan, study))
-    margin = None if known.margin_too_wide else known.margin_size
-    found = spread(plan, study)
-    if found is None:
+    spread = spread_of_differences(plan, study)
+    if spread is None:
         return known
-    sd, images = found.bound, found.images or 0.0
+    sd = spread.bound
+    images = spread.images or 0.0
     tests = family * factor
-    smallest = finite_or_none(power.smallest_margin(seeds, sd, tests, points, images))
-    one_is_best = power.resolvable_difference(seeds, sd, tests, 1, images) if points > 1 else math.inf
-    wanted = POINTS if plan.primary_metric.is_accuracy else ()
 
     def fewest(seeds_for: Callable[..., int | None], size: float) -> int | None:
         """Return the fewest seeds. More than the plan has are for the tests of a table with more seeds."""
@@ -99,16 +98,23 @@ def resolution(plan: Plan, runs: Path) -> Resolution:
             return planned
         return seeds_for(size, sd, family * factor_of_more, points, images)
 
-    return replace(
+    known = replace(
         known,
-        spread=found,
+        spread=spread,
         difference=finite_or_none(power.resolvable_difference(seeds, sd, tests, points, images)),
-        difference_if_one_is_best=finite_or_none(one_is_best),
-        smallest_margin=smallest,
-        margin_reachable=None if margin is None else smallest is not None and smallest <= margin,
-        margin_seeds=None if margin is None else fewest(power.seeds_to_show_equivalent, margin),
-        seeds_for={str(difference): fewest(power.seeds_to_resolve, difference) for difference in wanted},
+        smallest_margin=finite_or_none(power.smallest_margin(seeds, sd, tests, points, images)),
     )
+    if points > 1:
+        one_is_best = power.resolvable_difference(seeds, sd, tests, 1, images)
+        known = replace(known, difference_if_one_is_best=finite_or_none(one_is_best))
+    if margin_size is not None and not margin_too_wide:
+        is_reachable = known.smallest_margin is not None and known.smallest_margin <= margin_size
+        needed = fewest(power.seeds_to_show_equivalent, margin_size)
+        known = replace(known, margin_reachable=is_reachable, margin_seeds=needed)
+    if plan.primary_metric.is_accuracy:
+        seeds_for = {str(size): fewest(power.seeds_to_resolve, size) for size in POINTS}
+        known = replace(known, seeds_for=seeds_for)
+    return known
 
 
 def factors_of_tables(plan: Plan, runs: Path) -> tuple[int, int]:
@@ -133,6 +139,17 @@ def verdicts_need_images(plan: Plan) -> bool:
     return plan.split is not None and plan.split.folds is None and plan.metric == PER_IMAGE
 
 
+def size_of_margin(plan: Plan, study: StudyResults | None) -> tuple[float | None, str]:
+    """Return (the margin as a difference, None if unknown; why it is too wide, "" if it is not)."""
+    if plan.margin is None:
+        return None, ""
+    mean = baseline_mean(plan, study)
+    if mean is None:
+        return (None if isinstance(plan.margin, str) else float(plan.margin)), ""
+    size = margin_at(plan.margin, mean, plan.primary_metric)
+    return float(size), too_wide(plan.margin, mean, plan.primary_metric, plan.chance)
+
+
 def baseline_mean(plan: Plan, study: StudyResults | None) -> float | None:
     """Return the baseline's mean so far, or else the one that the recipe expects, or else None."""
     if study is not None:
@@ -142,46 +159,43 @@ def baseline_mean(plan: Plan, study: StudyResults | None) -> float | None:
     return next((stated.mean for stated in plan.expected if stated.metric == plan.metric), None)
 
 
-def with_margin_size(known: Resolution, plan: Plan, mean: float | None) -> Resolution:
-    """Return the resolution with the margin's size. mean: the baseline's, None if unknown."""
-    if plan.margin is None or (mean is None and isinstance(plan.margin, str)):
-        return known
-    size = plan.margin if mean is None else margin_at(plan.margin, mean, plan.primary_metric)
-    wide = "" if mean is None else too_wide(plan.margin, mean, plan.primary_metric, plan.chance)
-    return replace(known, margin_size=float(size), margin_too_wide=wide)
-
-
-def spread(plan: Plan, study: StudyResults | None) -> Spread | None:
+def spread_of_differences(plan: Plan, study: StudyResults | None) -> Spread | None:
     """Return the spread of the study's differences so far, pooled over arms, or else the recipe's, or else None."""
+    groups: list[list[Sample]] = []
     if study is not None:
         groups = differences(tuning.tuned_arms_only(study))  # the differences that the table tests
-        if any(pairs.mean.se is not None for group in groups for pairs in group):
-            numbers = [[pairs.numbers for pairs in group] for group in groups]
-            sd, _ = intervals.pooled_sd(list(itertools.chain(*numbers)))
-            source = "the differences of this study so far"
-            return Spread.from_sd(sd, intervals.pooled_df(numbers), source, images_variance(plan, groups))
     stated = plan.spread
-    if stated and stated.metric == plan.metric:
-        source, images = f"the recipe ({stated.how}: {stated.source})", images_variance(plan, [])
-        return Spread.from_sd(stated.sd, stated.freedom, source, images)
-    return None
+    if any(pairs.mean.se is not None for pairs in itertools.chain(*groups)):
+        numbers = [[pairs.numbers for pairs in group] for group in groups]
+        sd, _ = intervals.pooled_sd(list(itertools.chain(*numbers)))
+        freedom = intervals.pooled_df(numbers)
+        source = "the differences of this study so far"
+    elif stated and stated.metric == plan.metric:
+        groups = []
+        sd = stated.sd
+        freedom = stated.freedom
+        source = f"the recipe ({stated.how}: {stated.source})"
+    else:
+        return None
+    return Spread(sd, intervals.sd_bound(sd, freedom), freedom, source, images_variance(plan, groups))
 
 
 def images_variance(plan: Plan, groups: Sequence[Sequence[Sample]]) -> float | None:
     """Return the mean variance that test images add to the differences, 0 if they add none, or None if unknown."""
     if not verdicts_need_images(plan):
         return 0.0
-    known = [pairs.images_variance for group in groups for pairs in group if pairs.images_variance is not None]
+    variances = [pairs.images_variance for pairs in itertools.chain(*groups)]
+    known = [variance for variance in variances if variance is not None]
     return fmean(known) if known else None
 
 
 def differences(study: StudyResults) -> list[list[Sample]]:
     """Return the per-seed differences of each arm from its baseline, one list per baseline."""
-    found = samples_by_arm(study, study.plan.metric)
+    samples = samples_by_arm(study, study.plan.metric)
     groups: dict[str, list[Sample]] = {}
     for arm in study.plan.arms:
         if arm.name != arm.baseline:
-            groups.setdefault(arm.baseline, []).append(found[arm.name] - found[arm.baseline])
+            groups.setdefault(arm.baseline, []).append(samples[arm.name] - samples[arm.baseline])
     return list(groups.values())
 
 
@@ -189,31 +203,42 @@ def finite_or_none(value: float) -> float | None:
     return value if np.isfinite(value) else None
 
 
-def resolution_lines(found: Resolution, metric: Metric) -> list[str]:
+def resolution_lines(resolved: Resolution, metric: Metric) -> list[str]:
     """Return the resolution as lines of text."""
-    spread = found.spread
+    spread = resolved.spread
     if spread is None:
-        nowhere = f"no differences of {metric.name} in this run directory yet, and the recipe states none for this"
-        return [f"unknown: {nowhere}"]
-    contrasts, freedom = units.amount_text(found.contrasts, "contrast"), units.amount_text(spread.freedom, "degree")
+        return [
+            f"unknown: no differences of {metric.name} in this run directory yet, and the recipe states none for this"
+        ]
+    tests = ["80% power", units.amount_text(resolved.contrasts, "contrast"), look_text(resolved.factor)]
     lines = [
-        f"{size_text(found.difference, metric)} in {metric.title} with {seed_text(found.seeds)} "
-        f"(80% power, {', '.join(filter(None, [contrasts, look_text(found.factor)]))})",
-        f"differences spread by {metric.size_text(spread.sd)} ({freedom} of freedom, from "
-        f"{spread.source}); computed with its upper 80% bound, {metric.size_text(spread.bound)}",
+        f"{size_text(resolved.difference, metric)} in {metric.title} with {seed_text(resolved.seeds)} "
+        f"({', '.join(filter(None, tests))})"
     ]
+    if resolved.grid_points > 1:
+        lines.append(grid_text(resolved, metric))
+    freedom = units.amount_text(spread.freedom, "degree")
+    lines.append(
+        f"differences spread by {metric.size_text(spread.sd)} ({freedom} of freedom, from {spread.source}); "
+        f"computed with its upper 80% bound, {metric.size_text(spread.bound)}"
+    )
     if spread.images != 0.0:
         lines.append(images_text(spread.images, metric))
-    if found.grid_points > 1:
-        lines.insert(1, grid_text(found, metric))
-    if found.margin is not None:
-        lines.append(margin_line(found, margin_text(found.margin, metric), metric))
-    if found.seeds_for:
-        wanted = [f"{metric.size_text(float(one))} {seed_text(seeds)}" for one, seeds in found.seeds_for.items()]
-        beyond = any(seeds is None or seeds > found.seeds for seeds in found.seeds_for.values())
-        notes = "; ".join(filter(None, [look_text(found.factor_of_more), found.note])) if beyond else ""
-        lines.append("to resolve " + ", ".join(wanted) + (f" ({notes})" if notes else ""))
+    if resolved.margin is not None:
+        lines.append(margin_line(resolved, margin_text(resolved.margin, metric), metric))
+    if resolved.seeds_for:
+        lines.append(seeds_line(resolved, metric))
     return lines
+
+
+def seeds_line(resolved: Resolution, metric: Metric) -> str:
+    """Return the numbers of seeds that resolve given differences. Those above the plan's have notes."""
+    numbers = [f"{metric.size_text(float(size))} {seed_text(seeds)}" for size, seeds in resolved.seeds_for.items()]
+    line = "to resolve " + ", ".join(numbers)
+    notes = "; ".join(filter(None, [look_text(resolved.factor_of_more), resolved.note]))
+    if notes and any(seeds is None or seeds > resolved.seeds for seeds in resolved.seeds_for.values()):
+        return f"{line} ({notes})"
+    return line
 
 
 def images_text(variance: float | None, metric: Metric) -> str:
@@ -225,25 +250,26 @@ def images_text(variance: float | None, metric: Metric) -> str:
     return f"test images add a standard error of {metric.size_text(math.sqrt(variance))}, however many seeds there are"
 
 
-def grid_text(found: Resolution, metric: Metric) -> str:
+def grid_text(resolved: Resolution, metric: Metric) -> str:
     """Return what the resolved difference assumes about the grid of a tuned arm."""
-    smaller = size_text(found.difference_if_one_is_best, metric)
+    smaller = size_text(resolved.difference_if_one_is_best, metric)
     return (
-        f"if all {found.grid_points} grid points of an arm are equally good, as the other arm must beat each of them; "
-        f"{smaller} if one is clearly best"
+        f"if all {resolved.grid_points} grid points of an arm are equally good, as the other arm must beat each of "
+        f"them; {smaller} if one is clearly best"
     )
 
 
-def margin_line(found: Resolution, margin: str, metric: Metric) -> str:
-    if found.margin_too_wide:
-        return f"no arm can be called equivalent: {found.margin_too_wide}"
-    if found.margin_size is None:
+def margin_line(resolved: Resolution, margin: str, metric: Metric) -> str:
+    if resolved.margin_too_wide:
+        return f"no arm can be called equivalent: {resolved.margin_too_wide}"
+    if resolved.margin_size is None:
         return f"equal arms are shown equivalent within {margin}: unknown before the baseline has trials"
-    size = f" ({metric.size_text(found.margin_size)})" if isinstance(found.margin, str) else ""
-    text = f"equal arms are shown equivalent within {margin}{size}"
-    if found.margin_reachable:
-        return f"{text} with 80% power, and within {size_text(found.smallest_margin, metric)} too"
-    return f"{text} with less than 80% power: that takes {seed_text(found.margin_seeds)}"
+    text = f"equal arms are shown equivalent within {margin}"
+    if isinstance(resolved.margin, str):
+        text += f" ({metric.size_text(resolved.margin_size)})"
+    if resolved.margin_reachable:
+        return f"{text} with 80% power, and within {size_text(resolved.smallest_margin, metric)} too"
+    return f"{text} with less than 80% power: that takes {seed_text(resolved.margin_seeds)}"
 
 
 def look_text(factor: int) -> str:
@@ -252,8 +278,12 @@ def look_text(factor: int) -> str:
 
 
 def size_text(value: float | None, metric: Metric) -> str:
-    return metric.size_text(value) if value is not None and value <= metric.largest_difference else "no difference"
+    if value is None or value > metric.largest_difference:
+        return "no difference"
+    return metric.size_text(value)
 
 
 def seed_text(seeds: int | None) -> str:
-    return units.amount_text(seeds, "seed") if seeds is not None else f"more than {power.MOST_SEEDS} seeds"
+    if seeds is None:
+        return f"more than {power.MOST_SEEDS} seeds"
+    return units.amount_text(seeds, "seed")
