@@ -356,14 +356,7 @@ def csv_rows(study: StudyResults) -> Iterator[dict[str, Plain]]:
 
 def csv_column(values: Sequence[Plain]) -> list[Plain]:
     """Return the values of a column, with None for NaN, and without decimals if all numbers are whole."""
-    numbers = [value for value in values if isinstance(value, float) and not math.isnan(value)]
-    whole = all(map(float.is_integer, numbers))
-    cells: list[Plain] = []
-    for value in values:
-        if not isinstance(value, float):
-            cells.append(value)
-        elif math.isnan(value):
-            cells.append(None)
-        else:
-            cells.append(int(value) if whole else value)
+    cells = [None if isinstance(value, float) and math.isnan(value) else value for value in values]
+    if all(value.is_integer() for value in cells if isinstance(value, float)):
+        return [int(value) if isinstance(value, float) else value for value in cells]
     return cells

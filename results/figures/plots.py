@@ -198,10 +198,11 @@ def least_used(choices: Sequence[Any], first: int, used: Sequence[Any]) -> Any:
 def marks_note(field: str) -> str:
     """Return the note that explains filled and open markers. field: the setting on the horizontal axis."""
     name = axis_name(field).partition(" (")[0]
-    return (
-        f"Filled: differs from the baseline (diamond) at the same {name}, Holm-adjusted p < 0.05. "
-        "Open: equivalent, or not resolved."
-    )
+    return f"{filled_note(f' at the same {name}')} Open: equivalent, or not resolved."
+
+
+def filled_note(where: str = "") -> str:
+    return f"Filled: differs from the baseline (diamond){where}, Holm-adjusted p < 0.05."
 
 
 def draw_over_axis(

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from commonfloor.files import MEMORY, Broken, open_regular, read_bytes, refuse_links, safe_name, sync_folder
+from commonfloor.files import MEMORY, Broken, read_bytes, refuse_links, safe_name, sync_folder
 from results.store import lease
 from results.store.contents import SCHEMA, parse, read, read_lines, read_sealed, timestamp, write_json
 from results.store.schemas import Failure, MetricsLine, Result, Settings, TrialConfig
@@ -221,11 +221,8 @@ class Trial:
 
     def newest_step(self) -> int:
         """Return the step of the newest valid checkpoint, or 0 without one."""
-        for file in self.checkpoints():
-            with contextlib.suppress(OSError, Broken):
-                if is_intact(file):
-                    return checkpoint_step(file)
-        return 0
+        newest = self.newest_checkpoint()
+        return checkpoint_step(newest[0]) if newest else 0
 
     def latest_step(self) -> int:
         """Return the largest step in the metrics of all attempts and the newest checkpoint, or 0 without any step."""
@@ -269,12 +266,6 @@ def checkpoint_name(step: int, payload: bytes) -> str:
 
 def checkpoint_step(checkpoint: Path) -> int:
     return int(checkpoint.name.partition("-")[0])
-
-
-def is_intact(checkpoint: Path) -> bool:
-    """Return whether a checkpoint has the checksum in its name. Raises the errors of `open_regular`."""
-    with open_regular(checkpoint, MEMORY) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest().startswith(checkpoint.stem.partition("-")[2])
 
 
 def newest_first(folders: Iterable[Path]) -> list[Path]:

@@ -23,7 +23,6 @@ from results.style import current_style
 from results.units import amount_text
 
 RESOLVED_MARKS = "Filled marks differ from the baseline (Holm-adjusted p < 0.05); open ones do not, or cannot be told."
-SHAPE_MARKS = "Filled: differs from the baseline (diamond), Holm-adjusted p < 0.05. Open: equivalent, or not resolved."
 DRAWN = 40  # points of a fitted curve
 LEAST = 3  # fewest seeds for which a fit is drawn
 FAMILY_MARKS = (
@@ -224,7 +223,7 @@ def draw_shape(study: StudyResults, table: Table, figure: Figure) -> list[str]:
         plots.add_legend_line(ax, rows, rows["line"].iloc[0])
     plots.draw_spread_absences(frame, ax)
     draw_legend(ax)
-    return [SHAPE_MARKS]
+    return [f"{plots.filled_note()} Open: equivalent, or not resolved."]
 
 
 def shape_frame(study: StudyResults, table: Table) -> pd.DataFrame:

@@ -22,6 +22,7 @@ from results.figures.plots import (
     axis_name,
     baseline_notes,
     draw_over_axis,
+    filled_note,
     flops_unit,
     marks_note,
     series_notes,
@@ -87,21 +88,17 @@ def draw_scale(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     metric = table.plan.primary_metric
     few_shot = table.plan.metric_named(FEW_SHOT)
     draw_over_axis(frame, seeds_frame(study, metric), ax, metric, x, labels)
-    draw_legend(ax, steps_text(study))
+    steps = sorted(set(study.trials["steps"].dropna().astype(int)))
+    title = f"steps differ: {steps[0]:,} to {steps[-1]:,}" if steps else ""
+    if len(steps) == 1:
+        title = f"every point: {amount_text(steps[0], 'step')}"
+    draw_legend(ax, title)
     notes = series_notes(frame, x)
     for beside in others:
         frame = with_positions(arms_frame(study, table_for_metric(study, FEW_SHOT)))
         draw_over_axis(frame, seeds_frame(study, few_shot), beside, few_shot, x, labels)
         notes.append("Few-shot accuracy is described, not tested: only the baseline's marks are filled.")
     return notes
-
-
-def steps_text(study: StudyResults) -> str:
-    """Return the numbers of steps of the trials, as text, or "" if none has trained."""
-    steps = sorted(set(study.trials["steps"].dropna().astype(int)))
-    if len(steps) == 1:
-        return f"every point: {amount_text(steps[0], 'step')}"
-    return f"steps differ: {steps[0]:,} to {steps[-1]:,}" if steps else ""
 
 
 def has_few_shot(study: StudyResults) -> bool:
@@ -186,11 +183,9 @@ def draw_new_size(study: StudyResults, table: Table, figure: Figure) -> list[str
     ax.axvline(trained, color=GREY, linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
     draw_legend(ax)
     tested = test_condition(study.plan.metric) or "at the size of training"
-    marks = (
-        f"Filled: differs from the baseline (diamond) {tested}, where the study tests, Holm-adjusted p < 0.05. Other "
-        "sizes are described, not tested: only the baseline's marks are filled."
-    )
-    return [marks, *baseline_notes(frame)]
+    marks = filled_note(f" {tested}, where the study tests")
+    untested = "Other sizes are described, not tested: only the baseline's marks are filled."
+    return [f"{marks} {untested}", *baseline_notes(frame)]
 
 
 def metrics_by_size(study: StudyResults) -> dict[float, str]:
