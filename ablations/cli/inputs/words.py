@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ablations.study import key_checks, strict_yaml
-from ablations.study.naming import RECIPE
+from ablations.study.naming import RECIPE, packaged_names, stem
 from ablations.study.reading import read_recipe
 from ablations.trainables.trainable import VIT, Trainable, find
 from commonfloor.messages import spelling_hint, unknown_key, usual_name
@@ -136,16 +136,26 @@ def is_assignment(word: str) -> bool:
 def check_arguments(arguments: Sequence[str]) -> None:
     """Raise ValueError if a setting among a command's unparsed arguments is wrong.
 
-    Options, and words after an option, which may be its value, are left to the command.
+    Options, and words after an option, which may be its value, are left to the command. So is all if a word may be the
+    name of a plan, which tells the recipe and with it what the settings are.
     """
     recipe = None
     words = []
     for before, word in pairwise(["", *arguments]):
         if before in ("--recipe", "-r"):
             recipe = word
+        elif word.startswith(("--recipe=", "-r")) and word != "-r":
+            recipe = word.removeprefix("--recipe=").removeprefix("-r")
         elif not before.startswith("-") | word.startswith("-") and word.partition("=")[0] not in OPTIONS:
             words.append(word)
-    parse_words(words, recipe).check_overrides()
+    request = parse_words(words, recipe)
+    if recipe is not None or all(map(is_study, request.studies)):
+        request.check_overrides()
+
+
+def is_study(word: str) -> bool:
+    """Return whether a word is the file or the name of a study, not the name of a plan."""
+    return word == "all" or stem(word) != word or word in packaged_names("studies")
 
 
 def check_word(word: str) -> None:

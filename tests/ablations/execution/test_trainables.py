@@ -11,6 +11,7 @@ import pytest
 from closed_form import HELPERS, STUDY, loss
 from designs import RECIPE as VIT_RECIPE
 from designs import design
+from in_process import Ablate
 from run_trials import Quiet, job_of, planned_curves, serve_all, served, workers_of
 from trainings import tiny
 from waits import wait_until
@@ -43,6 +44,18 @@ def test_study_of_any_trainable_gets_verdicts(tmp_path: Path, monkeypatch: pytes
 def test_settings_are_checked_by_the_trainable(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="factors: unknown key 'pool'"):
         planned_curves(tmp_path, STUDY.replace("factors: {rate: [0.5, 0.25]}", "factors: {pool: [cls, gap]}"))
+
+
+def test_settings_beside_the_name_of_a_plan_are_those_of_its_trainable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ablate: Ablate
+) -> None:
+    """`pause` is not corrected to `patch`, which Vision Transformers have."""
+    monkeypatch.chdir(tmp_path)
+    Path("s.yaml").write_text(STUDY)
+    Path("r.yaml").write_text(closed_form.RECIPE)
+    assert ablate("run", "s.yaml", "--recipe", "r.yaml", "--plan-only")[0] == 0
+    assert ablate("plan", "s@r", "pause=0.1", "--name", "slow")[::2] == (0, "")
+    assert "did you mean 'rate'?" in ablate("plan", "s@r", "rte=0.1")[2]
 
 
 def test_how_it_runs_is_no_identity(tmp_path: Path) -> None:
