@@ -23,7 +23,7 @@ from ablations.cli.inputs.words import parse_words
 from ablations.execution.compute_eval import compute_eval
 from ablations.execution.launch import Place
 from ablations.jobs import Job, jobs, matching_arms
-from ablations.trainables.trainable import find
+from ablations.trainables.trainable import VIT, find
 from commonfloor.files import safe_name
 from results import export, store
 from results.figures import inspection as drawing
@@ -234,8 +234,9 @@ def inspection_of(trial: store.Trial, job: Job | None, place: Place, images: int
         before = eval_files.read_inspection(trial)
         if images in (None, before.facts["asked"]):
             return before
-    trainable = find(job.trainable if job else "")
-    compute_eval(trainable, trial, "inspect", place.data_dir, place.code, images)
+    if job is not None and job.trainable:
+        raise ValueError(f"trial {trial.id}: this recipe's trainable has no inspections: only Vision Transformers have")
+    compute_eval(find(VIT), trial, "inspect", place.data_dir, place.code, images)
     return eval_files.read_inspection(trial)
 
 

@@ -186,14 +186,12 @@ class Live:
         if end.kind in ("failed", "blocked"):
             self.console.print(Text.assemble((end.kind, "red"), f" {name}: {printable(end.cause)}"), soft_wrap=True)
         elif not self.has_bars and not end.elsewhere:
-            outcome = self.outcome_text(job, end)
+            outcome: str = end.kind
+            value = end.metrics.get(job.metric)
+            if value is not None:
+                outcome = metric_text(job, job.metric, value)
             self.say(f"[{self.ended}/{self.total}] {name}: {outcome}, {end.seconds:.1f} s{self.time_left()}")
         self.refresh()
-
-    def outcome_text(self, job: Job, end: messages.Ended) -> str:
-        """Return how a trial ended: the metric and its value, or the kind of its end if it has none."""
-        value = end.metrics.get(job.metric)
-        return end.kind if value is None else metric_text(job, job.metric, value)
 
     def say(self, text: str) -> None:
         self.console.print(printable(text, "\n"), highlight=False, markup=False, soft_wrap=True)
