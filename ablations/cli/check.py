@@ -19,7 +19,6 @@ from ablations.study.naming import RECIPE, assignments, packaged_names
 from ablations.study.reading import kind_of, read_recipe, read_study
 from ablations.study.recipe import Recipe
 from ablations.trainables.trainable import find
-from ablations.trainables.vit.commands import part_checks
 from results.store.schemas import Settings
 
 
@@ -61,6 +60,8 @@ def check_word(word: str, recipe: Recipe) -> bool:
     if word == "all":
         return check_everything(recipe)
     if word.endswith(".py"):
+        from ablations.trainables.vit.commands import part_checks  # imported here because it loads torch
+
         return part_checks.check_plugin(Path(word))
     is_file = word.endswith((".yaml", ".yml"))
     if word in packaged_names("studies") or (is_file and kind_of(strict_yaml.read(Path(word))) == "study"):
@@ -76,6 +77,8 @@ def check_word(word: str, recipe: Recipe) -> bool:
 
 def check_everything(recipe: Recipe) -> bool:
     """Check all packaged parts, studies and recipes; return whether all pass. An error does not end the checks."""
+    from ablations.trainables.vit.commands import part_checks  # imported here because it loads torch
+
     passed = part_checks.check_packaged_parts()
     recipes = packaged_names("recipes")
     for name in (*packaged_names("studies"), *recipes):
