@@ -195,6 +195,9 @@ def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
         lines.append(f"  data    {images_text(plan, plan.data)}")
     for file, imported in view.plugins.items():
         lines.append(f"  plug-in {file}, with {', '.join(imported)}" if imported else f"  plug-in {file}")
+    code = find(plan.trainable).files
+    if code:
+        lines.append(f"  code    {', '.join(code)}")
     lines += [f"  cheaper {line}" for line in suggestions(view.hours, view.hours_from.unit, plan)]
     lines += [f"  note    {note}" for note in [*view.declared_first, *plan.notes, *precision_notes(view, plan)]]
     if view.trials.finished < view.trials.planned:

@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from ablations.study.arms import Values
-from ablations.trainables.command.command import Allowed, Description, Reported, is_command
+from ablations.trainables.command.command import Allowed, CommandDescription, is_command
 from ablations.trainables.command.template import SPELLING
+from ablations.trainables.user_code import Reported
 from commonfloor.options import Options
 from results.store.schemas import Expected, LaterDifference, Stated, StatedSpread, Took
 from results.store.schemas.metrics import Margin
@@ -95,8 +96,10 @@ class Recipe(Options):
     def trainable(self) -> str:
         """The name of what trials train, for `trainable.find`. Raises ValueError if a key is only a command's."""
         if is_command(self.train):
-            about = Description(**{key: getattr(self, key) for key in OF_COMMANDS}, gpus=self.resources.get("gpus", 0))
-            return about.with_digest().name
+            about = CommandDescription(
+                **{key: getattr(self, key) for key in OF_COMMANDS}, gpus=self.resources.get("gpus", 0)
+            )
+            return about.current().name
         for key in OF_COMMANDS - {"train", "config"}:
             if getattr(self, key) != type(self).model_fields[key].default:
                 raise ValueError(f"{key}: is for a command: write its command line into `train`")

@@ -119,7 +119,7 @@ class Trainable(Protocol):
     key -> the setting that it stands for. bundles: key -> the settings that it sets together. described: what training
     needs of `describe`. selection_metric: the metric of validation, which is shown during training and chooses tuned
     values; "" for the study's metric. fixed: settings that a study cannot vary -> why. stage_evals: evals that stages
-    compute, not arms. node_checks: what `ablate profile check` checks, by name.
+    compute, not arms. files: the user's code, whose edits change ids. node_checks: what `ablate profile check` checks, by name.
     """
 
     keys: Collection[str]
@@ -131,6 +131,7 @@ class Trainable(Protocol):
     fixed: Mapping[str, str] = MappingProxyType({})
     described: Collection[str] = ("params", "flops")
     selection_metric: str = ""
+    files: Sequence[str] = ()
     stage_evals: Collection[str] = frozenset()
     node_checks: Mapping[str, NodeCheck] = MappingProxyType({})
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from subprocess import PIPE
 
 from ablations import faults, machine, provenance
-from ablations.faults import Fault
 from ablations.trainables.command import supervisor
 from ablations.trainables.command.output import CURVE, METRICS, Curve, Log, Report, read_correct
 from ablations.trainables.command.template import Template
 from ablations.trainables.trainable import Context, Outcome
+from ablations.trainables.user_code import Failed
 from commonfloor.files import refuse_links
 from results import store
 from results.store import lease
@@ -40,14 +40,6 @@ NO_MEMORY = re.compile(
 ERROR = re.compile(
     r"(\[\S+\]:? ?)?[\w.]*(Error|Exception|Interrupt)\b.*"
 )  # a line that ends a traceback; torchrun's rank
-
-
-class CommandFailed(RuntimeError):
-    """Raised if a command fails. Its message says all."""
-
-    def __init__(self, message: str, kind: str) -> None:
-        super().__init__(message)
-        self.fault = Fault(kind, says_all=True)
 
 
 @dataclass(frozen=True)
@@ -82,7 +74,7 @@ class CommandRun:
         return time.monotonic() - self.began
 
     def train(self) -> Outcome:
-        """Run the command until it ends. Raises CommandFailed if it fails, and Superseded as `Attempt` does."""
+        """Run the command until it ends. Raises Failed if it fails, and Superseded as `Attempt` does."""
         with started(self.order, self.folder, self.run) as process:
             self.follow(process)
         self.save_curve()
@@ -132,7 +124,7 @@ class CommandRun:
         self.run.save_checkpoint(self.saved_step, json.dumps(content).encode())
 
     def outcome(self, status: int) -> Outcome:
-        """Return how the command ended. status: its exit status. Raises CommandFailed."""
+        """Return how the command ended. status: its exit status. Raises Failed."""
         if self.curve.unclear:
             self.context.warn(f"{CURVE}: a line is no object with numbers and a step: {self.curve.unclear}")
         problem = ""
@@ -147,7 +139,7 @@ class CommandRun:
         if self.report.diverged or self.curve.diverged:
             return Outcome("diverged", {}, self.seconds, {"diverged_at_step": self.curve.step})
         if problem:
-            raise CommandFailed(problem, faults.INPUT)
+            raise Failed(problem, faults.INPUT)
         raise failure(status, self.log.last_lines(), machine.oom_kills() > self.memory_kills)
 
     def finished(self) -> Outcome:
@@ -211,7 +203,7 @@ def claimed_folder(run: store.Attempt) -> tuple[Path, str]:
     """Return (the folder of this attempt's command with all that earlier ones wrote, the attempt that had it or "").
 
     The folder moves from attempt to attempt, so that a command whose worker has lost the trial no longer finds it. On
-    this machine, such a command is ended first. Raises CommandFailed if it does not end.
+    this machine, such a command is ended first. Raises Failed if it does not end.
     """
     own, found = run.path.absolute() / FOLDER, ""
     earlier_attempts = [path for path in run.trial.attempts() if int(path.name) < int(run.path.name)]
@@ -234,14 +226,14 @@ def end_command(attempt: Path) -> None:
     while held is not None and lease.holder_state(held) in ("lives", "stopped"):
         late = time.monotonic() - deadline
         if late > ORPHAN_SECONDS:
-            raise CommandFailed(f"process {held.pid} of attempt {attempt.name} does not end", faults.MACHINE)
+            raise Failed(f"process {held.pid} of attempt {attempt.name} does not end", faults.MACHINE)
         if late > 0:
             with suppress(ProcessLookupError):
                 os.killpg(held.pid, signal.SIGKILL)
         time.sleep(0.05)
 
 
-def failure(status: int, lines: Sequence[str], was_memory_kill: bool) -> CommandFailed:
+def failure(status: int, lines: Sequence[str], was_memory_kill: bool) -> Failed:
     """Return the error for a command that failed. status: its exit status, or 128 + a signal. lines: its last output.
 
     was_memory_kill: whether the kernel killed a process here for lack of memory.
@@ -250,10 +242,10 @@ def failure(status: int, lines: Sequence[str], was_memory_kill: bool) -> Command
     said = errors[-1][:LONGEST_CAUSE]
     memory = [line for line in lines if NO_MEMORY.search(line)]
     if memory:
-        return CommandFailed(f"out of memory: {memory[-1][:LONGEST_CAUSE]}", faults.MEMORY)
+        return Failed(f"out of memory: {memory[-1][:LONGEST_CAUSE]}", faults.MEMORY)
     ended_by = {128 + number: number.name for number in signal.Signals}.get(status, "")
     if ended_by == "SIGKILL" and was_memory_kill:
-        return CommandFailed("killed by the kernel: out of memory", faults.MEMORY)
+        return Failed("killed by the kernel: out of memory", faults.MEMORY)
     how = f"killed by {ended_by}" if ended_by else f"exit status {status}"
     kind = faults.MACHINE if ended_by in ("SIGKILL", "SIGTERM") else faults.classify(RuntimeError(said)).kind
-    return CommandFailed(f"{how}: {said}", kind)
+    return Failed(f"{how}: {said}", kind)

@@ -23,7 +23,7 @@ BAD_RECIPES = [
     ("train: python train.py --all={settings}", "train: {settings} stands for several words: separate it by blanks"),
     ("train: python train.py {settings}\nspelling: --{name} {value}", "spelling=--{name} {value}: words with {key}"),
     ("train: python train.py {lr}\ncode: [src]", "code: src: no such file or folder in "),
-    ("train: python train.py {lr}\nmetrics: {}", "metrics: name what the command reports"),
+    ("train: python train.py {lr}\nmetrics: {}", "metrics: name what the code reports"),
     ("train: python train.py {lr}\nmetrics: {f1: {better: yes}}", "better=yes: 'higher' or 'lower'"),
     ("train: python train.py {lr}\nsettings: {wd: {min: 0}}", "settings: wd: is no setting: give its default in"),
     ("train: python train.py {lr}\nsettings: {lr: {min: 1}}", "lr=0.5: at least 1"),
@@ -111,7 +111,7 @@ def test_edited_code_is_planned_anew_before_it_trains(tmp_path: Path) -> None:
     ended = served(runs, todo[0])
     assert (ended.kind, ended.cause) == (
         "failed",
-        "train: the code of the command has changed since the study was planned: plan it anew",
+        "train: the code has changed since the study was planned: plan it anew",
     )
 
 

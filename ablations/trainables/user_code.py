@@ -1,0 +1,161 @@
+"""Training code of the user's: what a recipe says of a command or a function, and what both are as trainables.
+
+A plan records the description as plain data. Plans, tables and workers need neither the recipe nor, except to
+train, the files of the code.
+"""
+
+import hashlib
+import os
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from ablations import faults
+from ablations.faults import Fault
+from ablations.trainables.trainable import Resources, Trainable
+from commonfloor.options import Options
+from results.store.schemas import Fact, Metric, Settings
+from results.store.schemas.metrics import ACCURACY
+
+SKIPPED = ("__pycache__", "node_modules")  # folders that are no code, besides hidden ones
+MOST_CODE = 1 << 28  # bytes
+
+
+class Reported(Options):
+    """A metric that training code reports."""
+
+    better: Literal["higher", "lower"]  #: Which values are better.
+    #: Text after a printed number, such as `ms`. A `fraction` is a number from 0 to 1 and is printed in percent.
+    unit: str = ""
+
+    def metric(self, name: str) -> Metric:
+        higher, unit = self.better == "higher", f" {self.unit}" if self.unit else ""
+        if self.unit == "fraction":
+            is_accuracy = higher and name.endswith("accuracy")
+            return Metric(name=name, **{**ACCURACY, "higher_is_better": higher, "is_accuracy": is_accuracy})
+        return Metric(name=name, higher_is_better=higher, unit=unit, unit_of_difference=unit)
+
+
+class Description(Options):
+    """What a recipe says of training code, and what the code is.
+
+    folder: where it runs. files: its files, relative to the folder. digest: of their content. gpus: how many it uses.
+    """
+
+    train: str
+    folder: str
+    config: dict[str, Any]
+    code: list[str] = []
+    metrics: dict[str, Reported] = {}
+    gpus: int = 0
+    files: list[str] = []
+    digest: str = ""
+
+    def with_files(self, paths: Iterable[Path]) -> Self:
+        """Return the description with the names and digest of its files. Raises ValueError if they are too large."""
+        names = {os.path.relpath(path, self.folder): path for path in paths}
+        return self.model_copy(update={"files": sorted(names), "digest": files_digest(names)})
+
+    @property
+    def code_paths(self) -> list[Path]:
+        """The files of `code`. Raises ValueError if one is missing."""
+        found: list[Path] = []
+        for name in self.code:
+            if not (Path(self.folder) / name).exists():
+                raise ValueError(f"code: {name}: no such file or folder in {self.folder}")
+            found += code_files(Path(self.folder) / name)
+        return found
+
+
+class Failed(RuntimeError):
+    """Raised if training code fails in a way that its message says in full."""
+
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message)
+        self.fault = Fault(kind, says_all=True)
+
+
+class UserCode(Trainable):
+    """Training code of the user's as a trainable. Raises ValueError if it reports no metric."""
+
+    def __init__(self, about: Description) -> None:
+        self.about = about
+        if not about.metrics:
+            raise ValueError("metrics: name what the code reports, as in {accuracy: {better: higher}}")
+        self.default_metric = next(iter(about.metrics))
+        self.files = about.files
+
+    def check_link(self, key: str, value: str) -> None:
+        """See Trainable. No setting is a link: all may have any name."""
+        return
+
+    def fingerprints(self, values: Callable[[str], Iterable[str]]) -> Settings:
+        return {"code": self.about.digest}
+
+    def metrics(self, trials: Sequence[Settings]) -> list[Metric]:
+        return [reported.metric(name) for name, reported in self.about.metrics.items()]
+
+    def resources(self, settings: Settings) -> Resources:
+        return Resources(max(1, self.about.gpus), on_cpu=self.about.gpus == 0)
+
+    def hardware(self, settings: Settings) -> tuple[bool, str]:
+        return self.about.gpus > 0, "" if self.about.gpus else processor()
+
+    def environment(self, settings: Settings, needs_gpu: bool) -> dict[str, Fact]:
+        accelerator = "cuda" if self.about.gpus else "cpu"
+        return {"device": processor(), "accelerator": accelerator, "ranks": max(1, self.about.gpus)}
+
+    def check_data(self, trials: Sequence[Settings], to_train: Sequence[Settings], data_dir: Path | None) -> None:
+        """Raise ValueError if trials are to train and the code cannot run here."""
+        if to_train:
+            self.check_files()
+
+    def check_files(self) -> None:
+        """Raise ValueError if the code cannot run here, or is no longer that of the plan."""
+        if not Path(self.about.folder).is_dir():
+            raise ValueError(f"{self.about.folder}: the folder of the code is not on this machine")
+        if self.current_digest() != self.about.digest:
+            raise ValueError("train: the code has changed since the study was planned: plan it anew")
+
+    def current_digest(self) -> str:
+        """Return the digest of the code as it is now. Raises ValueError."""
+        raise NotImplementedError
+
+    def ensure_files(self) -> None:
+        """Raise Failed if the code cannot run here, or is no longer that of the plan."""
+        try:
+            self.check_files()
+        except ValueError as error:
+            raise Failed(str(error), faults.INPUT) from None
+
+    def fault(self, error: BaseException) -> Fault | None:
+        return error.fault if isinstance(error, Failed) else None
+
+
+def processor() -> str:
+    return platform.processor() or platform.machine()
+
+
+def code_files(path: Path) -> Iterator[Path]:
+    """Yield a file, or the files of a folder without hidden files, caches and run directories."""
+    if path.is_file():
+        yield path
+    for parent, folders, files in os.walk(path):
+        folders[:] = [one for one in folders if is_code(Path(parent, one))]
+        yield from (Path(parent, file) for file in files if not file.startswith("."))
+
+
+def is_code(folder: Path) -> bool:
+    is_run_directory = (folder / "trials").is_dir() and (folder / "studies").is_dir()
+    return not (folder.name.startswith(".") or folder.name in SKIPPED or is_run_directory)
+
+
+def files_digest(files: Mapping[str, Path]) -> str:
+    """Return a digest of the content of files: 12 hexadecimal digits. files: name -> path."""
+    if sum(path.stat().st_size for path in files.values()) > MOST_CODE:
+        raise ValueError(f"code: more than {MOST_CODE >> 20} MiB: name the files that are code")
+    found = hashlib.sha256()
+    for name in sorted(files):
+        found.update(f"{name}\0{hashlib.sha256(files[name].read_bytes()).hexdigest()}\0".encode())
+    return found.hexdigest()[:12]
