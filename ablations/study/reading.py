@@ -8,7 +8,7 @@ from ablations.study import key_checks, stages, strict_yaml
 from ablations.study.naming import HERE, packaged_names
 from ablations.study.recipe import Recipe
 from ablations.study.study import Study
-from ablations.trainables.command.command import is_command
+from ablations.trainables.function import is_function
 from ablations.trainables.trainable import VIT, find
 from commonfloor.messages import spelling_hint, usual_name
 from commonfloor.options import ConfigError
@@ -69,7 +69,9 @@ def read_recipe(name: str) -> Recipe:
     """Return a recipe, given its name or YAML file. Raises a ValueError that names file and key if it is not valid."""
     path = find_file("recipes", name)
     recipe = read_record(Recipe, path)
-    if is_command(recipe.train):
+    if not recipe.config and not is_function(recipe.train):
+        raise ValueError(f"{path}: 'config' is missing")
+    if recipe.is_of_user:
         recipe = recipe.model_copy(update={"folder": str((path.parent / recipe.folder).resolve())})
     try:
         trainable = find(recipe.trainable)

@@ -11,6 +11,7 @@ from pydantic import Field, field_validator
 from ablations.study.arms import Values
 from ablations.trainables.command.command import Allowed, CommandDescription, is_command
 from ablations.trainables.command.template import SPELLING
+from ablations.trainables.function import FunctionDescription, is_function
 from ablations.trainables.user_code import Reported
 from commonfloor.options import Options
 from results.store.schemas import Expected, LaterDifference, Stated, StatedSpread, Took
@@ -19,7 +20,8 @@ from slurm.profile import Profile
 
 # The keys of statements that hold only for the recipe's data. `cost` holds for other images too.
 OF_ITS_DATA = ("description", "pack", "margin", "caveats", "expected", "spread", "at_twice_the_steps")
-OF_COMMANDS = {"train", "folder", "config", "settings", "spelling", "code", "metrics"}  # keys that describe a command
+OF_CODE = ("folder", "code", "metrics")  # keys that describe training code of the user's
+OF_COMMANDS = ("settings", "spelling")  # keys that describe a command alone
 Count = Annotated[int, Field(ge=1)]
 Difference = Annotated[float, Field(gt=-1, lt=1)]
 
@@ -57,15 +59,15 @@ class Recipe(Options):
 
     name: str  #: Name of the recipe, by default the file's name.
     description: str  #: A description of data, model and training, for the top of tables and reports.
-    config: Values  #: Settings of every trial.
-    #: What trials train: a command line with settings in braces, as in `python train.py --lr {lr}`, or
-    #: `module:attribute`. By default, Vision Transformers.
+    config: Values = {}  #: Settings of every trial. Only functions, which have defaults, can do without.
+    #: What trials train: a command line with settings in braces, as in `python train.py --lr {lr}`, a function, as in
+    #: `train.py:train`, or `module:attribute`. By default, Vision Transformers.
     train: str = ""
-    folder: str = "."  #: The folder in which a command runs, relative to the recipe's file.
+    folder: str = "."  #: The folder of a command or function, relative to the recipe's file.
     settings: dict[str, Allowed] = {}  #: The values that a command's settings may have. Types follow from `config`.
     spelling: str = SPELLING  #: How `{settings}` in a command spells each setting, as in `{key}={value}`.
-    code: list[str] = []  #: Files and folders that a command's results depend on, besides its scripts.
-    metrics: dict[str, Reported] = {}  #: What a command reports. The first is the metric of studies that name none.
+    code: list[str] = []  #: Further files and folders that the results depend on.
+    metrics: dict[str, Reported] = {}  #: What the code reports. The first is the metric of studies that name none.
     pack: Packed | None = None  #: Facts about the packed data, so that `plan` works before packing.
     seeds: int = Field(default=5, ge=1, le=10_000)  #: Seeds per arm.
     axes: dict[str, list[Any]] = {}  #: Values of settings, for the studies that say `axis`.
@@ -93,17 +95,24 @@ class Recipe(Options):
         return values
 
     @property
+    def is_of_user(self) -> bool:
+        """Whether trials train code of the user's: a command or a function."""
+        return is_command(self.train) or is_function(self.train)
+
+    @property
     def trainable(self) -> str:
-        """The name of what trials train, for `trainable.find`. Raises ValueError if a key is only a command's."""
-        if is_command(self.train):
-            about = CommandDescription(
-                **{key: getattr(self, key) for key in OF_COMMANDS}, gpus=self.resources.get("gpus", 0)
-            )
-            return about.current().name
-        for key in OF_COMMANDS - {"train", "config"}:
+        """The name of what trials train, for `trainable.find`. Raises ValueError if a key is not for it."""
+        refused = () if is_command(self.train) else OF_COMMANDS if is_function(self.train) else (*OF_COMMANDS, *OF_CODE)
+        for key in refused:
             if getattr(self, key) != type(self).model_fields[key].default:
                 raise ValueError(f"{key}: is for a command: write its command line into `train`")
-        return self.train
+        if not self.is_of_user:
+            return self.train
+        given = {key: getattr(self, key) for key in ("train", "config", *OF_CODE)}
+        given["gpus"] = self.resources.get("gpus", 0)
+        if is_function(self.train):
+            return FunctionDescription(**given).current().name
+        return CommandDescription(**given, settings=self.settings, spelling=self.spelling).current().name
 
     def on_other_data(self) -> "Recipe":
         """Return the recipe without the statements that hold only for its data."""

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     import numpy as np
 
 VIT = "ablations.trainables.vit.vit:VIT"
-DESCRIBED = {"command": "ablations.trainables.command.command:described"}  # kind -> what makes one of its description
+DESCRIBED = {  # kind -> what makes a trainable of its description
+    "command": "ablations.trainables.command.command:described",
+    "function": "ablations.trainables.function:described",
+}
 LINKS = ("init_from", "teacher")  # the settings by which a trial may name another, where a trainable has them
 
 
@@ -119,7 +122,8 @@ class Trainable(Protocol):
     key -> the setting that it stands for. bundles: key -> the settings that it sets together. described: what training
     needs of `describe`. selection_metric: the metric of validation, which is shown during training and chooses tuned
     values; "" for the study's metric. fixed: settings that a study cannot vary -> why. stage_evals: evals that stages
-    compute, not arms. files: the user's code, whose edits change ids. node_checks: what `ablate profile check` checks, by name.
+    compute, not arms. files: the user's code, whose edits change ids. node_checks: what `ablate profile check` checks,
+    by name.
     """
 
     keys: Collection[str]

@@ -52,20 +52,19 @@ class Description(Options):
     files: list[str] = []
     digest: str = ""
 
-    def with_files(self, paths: Iterable[Path]) -> Self:
-        """Return the description with the names and digest of its files. Raises ValueError if they are too large."""
-        names = {os.path.relpath(path, self.folder): path for path in paths}
-        return self.model_copy(update={"files": sorted(names), "digest": files_digest(names)})
+    def with_files(self, files: Mapping[str, Path]) -> Self:
+        """Return the description with files (name -> path) and their digest. Raises ValueError if they are large."""
+        return self.model_copy(update={"files": sorted(files), "digest": files_digest(files)})
 
     @property
-    def code_paths(self) -> list[Path]:
-        """The files of `code`. Raises ValueError if one is missing."""
+    def code_paths(self) -> dict[str, Path]:
+        """The files of `code`: name relative to the folder -> path. Raises ValueError if one is missing."""
         found: list[Path] = []
         for name in self.code:
             if not (Path(self.folder) / name).exists():
                 raise ValueError(f"code: {name}: no such file or folder in {self.folder}")
             found += code_files(Path(self.folder) / name)
-        return found
+        return {os.path.relpath(path, self.folder): path for path in found}
 
 
 class Failed(RuntimeError):
@@ -116,7 +115,7 @@ class UserCode(Trainable):
         if not Path(self.about.folder).is_dir():
             raise ValueError(f"{self.about.folder}: the folder of the code is not on this machine")
         if self.current_digest() != self.about.digest:
-            raise ValueError("train: the code has changed since the study was planned: plan it anew")
+            raise ValueError("train: the code has changed since the study was planned: plan it anew, with --prune")
 
     def current_digest(self) -> str:
         """Return the digest of the code as it is now. Raises ValueError."""
@@ -152,7 +151,10 @@ def is_code(folder: Path) -> bool:
 
 
 def files_digest(files: Mapping[str, Path]) -> str:
-    """Return a digest of the content of files: 12 hexadecimal digits. files: name -> path."""
+    """Return a digest of the names and content of files: 12 hexadecimal digits. files: name -> path.
+
+    Raises ValueError if they are too large for code.
+    """
     if sum(path.stat().st_size for path in files.values()) > MOST_CODE:
         raise ValueError(f"code: more than {MOST_CODE >> 20} MiB: name the files that are code")
     found = hashlib.sha256()

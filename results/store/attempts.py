@@ -99,7 +99,7 @@ class Attempt:
         self.ensure_current()
         prune_checkpoints(self.trial.checkpoints())
 
-    def log(self, line: Mapping[str, float]) -> None:
+    def log(self, line: Mapping[str, float | None]) -> None:
         """Add a line, with the fields of MetricsLine, to metrics.jsonl, and sync it to disk."""
         self.patience(lambda: append(self.path / "metrics.jsonl", (json.dumps(line) + "\n").encode()))
 

@@ -1,11 +1,17 @@
 """Recipes and scripts of users, whose trials are commands."""
 
+import os
 import sys
+import threading
 from pathlib import Path
 from textwrap import dedent
 
 from designs import design
+from waits import wait_until
 
+from ablations.execution.launch import Place
+from ablations.execution.messages import Ended, job_line, read_event, read_job
+from ablations.execution.worker import Worker
 from ablations.jobs import Job, jobs
 from ablations.planning.prepare import prepare
 from ablations.planning.saved_plans import save_plan
@@ -44,3 +50,19 @@ def planned(folder: Path, script: str = SCRIPT, recipe: str = RECIPE, study: str
     plan = prepare(design(folder, study, recipe), runs, None, code="0" * 12)
     save_plan(runs, plan)
     return runs, jobs([plan])
+
+
+def served_until(runs: Path, job: Job, begun: str) -> Ended:
+    """Train a job in this process, and ask it to stop once a file matches `begun`; return the worker's last event."""
+    read, write = os.pipe()
+    with os.fdopen(read) as events, os.fdopen(write, "w") as channel:
+        worker = Worker(Place(runs, None, trainable=job.trainable), channel)
+        thread = threading.Thread(target=worker.serve, args=[read_job(job_line(job))])
+        thread.start()
+        wait_until(lambda: any(runs.glob(begun)), begun)
+        worker.stop_requested = True
+        thread.join()
+        channel.close()
+        last = read_event(events.readlines()[-1])
+    assert isinstance(last, Ended)
+    return last

@@ -55,8 +55,8 @@ class CommandDescription(Description):
     def current(self) -> "CommandDescription":
         """Return the description with its files as they are now. Raises ValueError if one of `code` is missing."""
         scripts = [word for word in template.split("train", self.train) if word.endswith(SCRIPTS)]
-        paths = [path for word in scripts if (path := Path(self.folder) / word).is_file()]
-        return self.with_files([*paths, *self.code_paths])
+        files = {word: Path(self.folder, word) for word in scripts if Path(self.folder, word).is_file()}
+        return self.with_files({**files, **self.code_paths})
 
 
 def is_command(train: str) -> bool:

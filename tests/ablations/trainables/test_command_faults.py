@@ -10,14 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import ONE_ARM, planned
+from commands import ONE_ARM, planned, served_until
 from run_trials import served, workers_of
 from waits import MARK, marked, wait_until
 
-from ablations.execution.launch import Place
-from ablations.execution.messages import Ended, job_line, read_event, read_job
-from ablations.execution.worker import Worker
-from ablations.jobs import Job
 from ablations.trainables.command import output, training
 from results import store
 from results.store import lease
@@ -145,22 +141,6 @@ def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def left(mark: str) -> list[int]:
     """Return the processes with a mark that are not this process or its worker threads."""
     return [pid for pid in marked(mark) if pid != os.getpid()]
-
-
-def served_until(runs: Path, job: Job, begun: str) -> Ended:
-    """Train a job in this process, and ask it to stop once a file matches `begun`; return the worker's last event."""
-    read, write = os.pipe()
-    with os.fdopen(read) as events, os.fdopen(write, "w") as channel:
-        worker = Worker(Place(runs, None, trainable=job.trainable), channel)
-        thread = threading.Thread(target=worker.serve, args=[read_job(job_line(job))])
-        thread.start()
-        wait_until(lambda: any(runs.glob(begun)), begun)
-        worker.stop_requested = True
-        thread.join()
-        channel.close()
-        last = read_event(events.readlines()[-1])
-    assert isinstance(last, Ended)
-    return last
 
 
 def test_what_a_command_leaves_ends_with_it(tmp_path: Path, mark: str) -> None:

@@ -111,7 +111,7 @@ def test_edited_code_is_planned_anew_before_it_trains(tmp_path: Path) -> None:
     ended = served(runs, todo[0])
     assert (ended.kind, ended.cause) == (
         "failed",
-        "train: the code has changed since the study was planned: plan it anew",
+        "train: the code has changed since the study was planned: plan it anew, with --prune",
     )
 
 

@@ -1,0 +1,303 @@
+"""A Python function of the user's as a trainable.
+
+    train: train.py:train
+    metrics: {accuracy: {better: higher, unit: fraction}}
+
+The function is called with its settings and, if it has such a parameter, with `run`, a FunctionRun. The settings are
+one parameter that is a pydantic model or a dataclass, or else all other parameters. Their types, ranges and defaults
+are the function's. The recipe's `config` replaces defaults.
+"""
+
+import dataclasses
+import importlib
+import importlib.util
+import inspect
+import math
+import re
+import struct
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import numpy as np
+from pydantic import BaseModel, ValidationError, create_model
+
+from ablations import faults
+from ablations.faults import Fault
+from ablations.provenance import PACKAGES
+from ablations.trainables.command.training import NO_MEMORY, claimed_folder
+from ablations.trainables.local_imports import LocalImports
+from ablations.trainables.trainable import Context, Outcome, Parent
+from ablations.trainables.user_code import Description, Failed, UserCode
+from commonfloor.messages import joined_names, unknown_key
+from commonfloor.options import Options, explain
+from results import store
+from results.store.schemas import Settings
+
+KIND = "function"
+NAME = re.compile(r"([^\s:{}]+\.py):([A-Za-z_]\w*)")
+HEADER = struct.Struct("<qd")  # before the bytes of a checkpoint: its step, and the seconds of training
+
+
+class FunctionDescription(Description):
+    """What a recipe says of a function."""
+
+    @property
+    def name(self) -> str:
+        """The name of the trainable, from which `trainable.find` makes it."""
+        return f"{KIND} {self.model_dump_json()}"
+
+    @property
+    def path(self) -> Path:
+        return Path(self.folder, self.train.rpartition(":")[0])
+
+    def current(self) -> "FunctionDescription":
+        """Return the description with its files as they are now: the function's, what it imports, and `code`.
+
+        Raises ValueError if a file is missing, or has the name of another module or of a package of this suite.
+        """
+        path = self.path
+        try:
+            source = path.read_bytes()
+        except OSError as error:
+            raise ValueError(f"train: {path}: cannot be read ({error.strerror})") from None
+        for name in PACKAGES:
+            if (path.parent / f"{name}.py").exists() or (path.parent / name / "__init__.py").exists():
+                advice = f"rename it, or call the code as a command, as in python {path.name} {{settings}}"
+                raise ValueError(f"train: {path}: beside it, {name} has the name of a package of this suite: {advice}")
+        spec = importlib.util.spec_from_file_location(path.stem, path, submodule_search_locations=[str(path.parent)])
+        assert spec is not None  # the name ends in .py
+        try:
+            imports = LocalImports(path, spec, source)
+        except ValueError as error:
+            raise ValueError(f"train: {str(error).removeprefix('plugin ')}") from None
+        imported = {str(file.relative): file.path for file in imports.files.values()}
+        return self.with_files({path.name: path, **imported, **self.code_paths})
+
+
+def is_function(train: str) -> bool:
+    """Return whether a recipe's `train` names a function in a file."""
+    return NAME.fullmatch(train) is not None
+
+
+class Function(UserCode):
+    """A function as a trainable. Its file is imported when its settings are first needed."""
+
+    about: FunctionDescription
+
+    @cached_property
+    def function(self) -> Callable[..., Any]:
+        """The function. Raises ValueError if its file does not import or has no such function."""
+        path, name = self.about.path, self.about.train.rpartition(":")[2]
+        if str(path.parent) not in sys.path:
+            sys.path.insert(0, str(path.parent))
+        try:
+            module = importlib.import_module(path.stem)
+        except (Exception, SystemExit) as error:  # a user's file may raise anything
+            raise ValueError(f"train: {path}: does not import: {type(error).__name__}: {error}") from error
+        if Path(module.__file__ or "").resolve() != path.resolve():
+            raise ValueError(f"train: {path}: {module.__file__} has its name: rename the file")
+        found = getattr(module, name, None)
+        if not inspect.isfunction(found):
+            raise ValueError(f"train: {path}: has no function {name}")
+        return found
+
+    @cached_property
+    def parameters(self) -> list[str]:
+        """The names of the function's parameters besides `run`. Raises ValueError if one is not named."""
+        found = inspect.signature(self.function).parameters
+        for parameter in found.values():
+            if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
+                raise ValueError(f"train: {self.about.train}: {parameter}: name each setting as a parameter")
+        return [name for name in found if name != "run"]
+
+    @cached_property
+    def record(self) -> type[Any] | None:
+        """The pydantic model or dataclass of the function's only parameter, or None."""
+        hints = get_type_hints(self.function)
+        kinds = [hints.get(name) for name in self.parameters]
+        if len(kinds) != 1 or not isinstance(kinds[0], type):
+            return None
+        is_model = issubclass(kinds[0], BaseModel) or dataclasses.is_dataclass(kinds[0])
+        return kinds[0] if is_model else None
+
+    @cached_property
+    def model(self) -> type[BaseModel]:
+        """The model that validates the settings."""
+        if self.record is None:
+            return options_model(parameter_fields(self.function, self.parameters))
+        return self.record if issubclass(self.record, BaseModel) else options_model(dataclass_fields(self.record))
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:  # type: ignore[override]  # read only when needed
+        return (*dict.fromkeys([*self.model.model_fields, "seed"]),)
+
+    # -- settings ------------------------------------------------------------------------------------------------------
+
+    def resolve(self, settings: Mapping[str, Any]) -> Settings:
+        values = {"seed": 0, **self.about.config, **settings}
+        for key in values.keys() - self.keys:
+            raise ValueError(unknown_key(key, self.keys, f": known are {joined_names(self.keys)}"))
+        seed = values["seed"]
+        if type(seed) is not int or seed < 0:
+            raise ValueError(f"seed={seed}: a whole number of at least 0")
+        own = {key: value for key, value in values.items() if key in self.model.model_fields}
+        try:
+            return {**self.model(**own).model_dump(mode="json"), "seed": seed}
+        except ValidationError as error:
+            raise ValueError(explain(error, self.model)) from None
+
+    def values(self, key: str) -> list[Any]:
+        """See Trainable. The values are those of a Literal, or true and false."""
+        kind = self.model.model_fields[key].annotation if key in self.model.model_fields else None
+        if get_origin(kind) is Literal:
+            return list(get_args(kind))
+        return [False, True] if kind is bool else super().values(key)
+
+    def identity(self, settings: Settings) -> Settings:
+        """See Trainable. A trial is its settings, the function's name and the content of the code."""
+        own = {key: value for key, value in settings.items() if key != "seed"}
+        function = self.about.train.rpartition(":")[2]
+        return {"seed": settings["seed"], "settings": own, "function": function, "code": self.about.digest}
+
+    # -- execution -----------------------------------------------------------------------------------------------------
+
+    def current_digest(self) -> str:
+        return self.about.current().digest
+
+    def train(self, settings: Settings, run: store.Attempt, sources: Mapping[str, Parent], context: Context) -> Outcome:
+        self.ensure_files()
+        own = FunctionRun(settings["seed"], run, context)
+        try:
+            reported = self.function(**self.arguments(settings, own))
+        except FloatingPointError:
+            return Outcome("diverged", {}, own.seconds, {"diverged_at_step": own.step})
+        except SystemExit as end:  # it would end the worker
+            raise Failed(f"SystemExit: {end}", faults.BUG) from end
+        if reported is None and context.should_stop():
+            return Outcome("stopped", {}, own.seconds)
+        return Outcome("finished", self.checked(reported), own.seconds, {"steps": own.step} if own.step else {})
+
+    def arguments(self, settings: Settings, run: "FunctionRun") -> dict[str, Any]:
+        """Return the arguments of the function by name."""
+        values = self.model(**{key: value for key, value in settings.items() if key in self.model.model_fields})
+        own = {key: getattr(values, key) for key in self.model.model_fields}
+        if self.record is not None:
+            own = {self.parameters[0]: values if isinstance(values, self.record) else self.record(**own)}
+        takes_run = "run" in inspect.signature(self.function).parameters
+        return {**own, "run": run} if takes_run else own
+
+    def checked(self, reported: object) -> dict[str, float]:
+        """Return the declared metrics among what the function returned. Raises Failed if one is not a finite number."""
+        if not isinstance(reported, Mapping):
+            raise Failed(f"{self.about.train} returned {str(reported)[:60]}: metric -> number", faults.INPUT)
+        found = {}
+        for name in self.about.metrics:
+            try:
+                found[name] = float(reported[name])
+            except KeyError:
+                raise Failed(f"metric {name} is missing: there are {joined_names(reported)}", faults.INPUT) from None
+            except (TypeError, ValueError):
+                raise Failed(f"metric {name}={str(reported[name])[:60]}: a number", faults.INPUT) from None
+            if not math.isfinite(found[name]):
+                advice = "a function whose training diverged raises FloatingPointError"
+                raise Failed(f"metric {name}={found[name]}: not finite; {advice}", faults.INPUT)
+        return found
+
+    def fault(self, error: BaseException) -> Fault | None:
+        """See Trainable. Lack of memory is known by its words."""
+        own = super().fault(error)
+        return own or (Fault(faults.MEMORY) if NO_MEMORY.search(f"{type(error).__name__}: {error}") else None)
+
+
+@lru_cache(maxsize=64)
+def described(content: str) -> Function:
+    """Return the function that a plan describes. content: a FunctionDescription. Raises ValueError if it is invalid."""
+    try:
+        return Function(FunctionDescription.model_validate_json(content))
+    except ValidationError as error:
+        raise ValueError(explain(error, FunctionDescription)) from None
+
+
+Fields = dict[str, tuple[Any, Any]]  # name -> (type, default); `...` without one
+
+
+def options_model(fields: Fields) -> type[BaseModel]:
+    return create_model("Settings", __base__=Options, **fields)  # type: ignore[call-overload]  # fields are data
+
+
+def parameter_fields(function: Callable[..., Any], names: list[str]) -> Fields:
+    """Return the types and defaults of parameters. Without an annotation, the type is the default's."""
+    hints, fields = get_type_hints(function, include_extras=True), Fields()
+    for name in names:
+        default = inspect.signature(function).parameters[name].default
+        if default is inspect.Parameter.empty:
+            fields[name] = (hints.get(name, Any), ...)
+        else:
+            fields[name] = (hints.get(name, type(default)), default)
+    return fields
+
+
+def dataclass_fields(record: type[Any]) -> Fields:
+    hints, fields = get_type_hints(record, include_extras=True), Fields()
+    for field in dataclasses.fields(record):
+        default = ... if field.default is dataclasses.MISSING else field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        fields[field.name] = (hints[field.name], default)
+    return fields
+
+
+class FunctionRun:
+    """A trial, as its function sees it.
+
+    seed: the seed. folder: a folder of the trial's own, which comes back at the next attempt.
+    """
+
+    def __init__(self, seed: int, run: store.Attempt, context: Context) -> None:
+        self.seed = seed
+        self.folder, _ = claimed_folder(run)
+        self._run, self._context = run, context
+        self._saved = run.checkpoint()
+        self.step, seconds = HEADER.unpack_from(self._saved or bytes(HEADER.size))
+        self._began = time.monotonic() - seconds
+
+    @property
+    def seconds(self) -> float:
+        """The time of training, over all attempts."""
+        return time.monotonic() - self._began
+
+    def checkpoint(self) -> bytes | None:
+        """Return the newest checkpoint of the trial, or None if there is none."""
+        return None if self._saved is None else self._saved[HEADER.size :]
+
+    def save_checkpoint(self, payload: bytes) -> None:
+        """Save a checkpoint of the last step that was logged or shown."""
+        self._run.save_checkpoint(self.step, HEADER.pack(self.step, self.seconds) + payload)
+
+    def log(self, step: int, **numbers: float) -> None:
+        """Add an evaluation to the training curve. Steps ascend."""
+        self.step = step
+        finite = {name: float(value) if math.isfinite(value) else None for name, value in numbers.items()}
+        self._run.log({"step": step, "seconds": self.seconds} | finite)
+        self._run.progress(step, numbers)
+
+    def progress(self, step: int) -> None:
+        """Show a step without adding it to the training curve."""
+        self.step = step
+        self._run.progress(step, {})
+
+    def should_stop(self) -> bool:
+        """Return whether the function has to save a checkpoint and return None."""
+        return self._context.should_stop()
+
+    def save_correct(self, index: "np.typing.ArrayLike", correct: "np.typing.ArrayLike") -> None:
+        """Save which test images were classified correctly. index: image numbers (n,). correct: 0 or 1 for each."""
+        self._run.save_correct(np.asarray(index), np.asarray(correct))
+
+    def save_weights(self, payload: bytes) -> None:
+        """Save the final weights."""
+        self._run.save_weights(payload)
