@@ -147,7 +147,9 @@ class Layers:
             return ""
         if key in self.study.baseline:
             return f"study '{self.study.name}', baseline: "
-        return f"recipe '{self.recipe.name}': " if key in self.recipe.config else ""
+        if key in self.recipe.config:
+            return f"recipe '{self.recipe.name}': "
+        return ""
 
     def baseline_value(self, key: str) -> Any:
         """Return the value that a setting has in the baseline, before a point of the curves is applied.

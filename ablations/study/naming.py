@@ -24,10 +24,13 @@ def matching_names(names: Sequence[str], globs: Sequence[str], owner: str) -> se
 
     owner: the name of the plan with the arms, for the message. Raises ValueError if a pattern matches no name.
     """
+    matching: set[str] = set()
     for glob in globs:
-        if not any(fnmatchcase(name, glob) for name in names):
+        matches = {name for name in names if fnmatchcase(name, glob)}
+        if not matches:
             raise ValueError(f"--arm {glob}: {owner} has the arms {', '.join(names)}")
-    return {name for name in names if any(fnmatchcase(name, glob) for glob in globs)}
+        matching |= matches
+    return matching
 
 
 def packaged_names(kind: str) -> list[str]:
@@ -65,13 +68,14 @@ class PlanIdentity:
     @property
     def suffix(self) -> str:
         """What the name says of the overrides."""
-        return f",{assignments(self.learned)}".replace("/", "-") if self.learned else ""
+        if not self.learned:
+            return ""
+        return f",{assignments(self.learned)}".replace("/", "-")
 
     def is_of(self, plan: Plan) -> bool:
         """Return whether a plan has this study, recipe and overrides, whatever its name."""
-        return (
-            plan.recipe == self.recipe and plan.study == self.study and learned_settings(plan.overrides) == self.learned
-        )
+        is_same = (plan.study, plan.recipe) == (self.study, self.recipe)
+        return is_same and learned_settings(plan.overrides) == self.learned
 
     def may_mean(self, plan: Plan) -> bool:
         """Return whether a plan is of this study on any recipe, with these overrides if there are any."""
@@ -86,9 +90,13 @@ def as_words(name: str) -> str:
 def check_name(name: str) -> None:
     """Raise ValueError if the name of a plan, from which files are named, is no name of a file or is too long."""
     length = len(os.fsencode(name))
-    if length > LONGEST_NAME or not name.isprintable():
-        why = f"has {length} bytes; at most {LONGEST_NAME}" if length > LONGEST_NAME else "has control characters"
-        raise ValueError(f"{name[:SHOWN]!a}...: the plan's name {why}, as files are named after it: give --name NAME")
+    if length > LONGEST_NAME:
+        why = f"has {length} bytes; at most {LONGEST_NAME}"
+    elif not name.isprintable():
+        why = "has control characters"
+    else:
+        return
+    raise ValueError(f"{name[:SHOWN]!a}...: the plan's name {why}, as files are named after it: give --name NAME")
 
 
 def check_given_name(name: str) -> None:
@@ -105,15 +113,21 @@ def only_name(names: Sequence[str], overrides: Mapping[str, Any], plans: Sequenc
 
     plans: the plans in `source`, a run directory or an exported file. Raises ValueError if several names remain.
     """
-    equal = [plan.name for plan in plans if plan.name in names and plan.overrides == overrides] if overrides else []
-    if len(equal or names) > 1:
-        study = next((plan.study for plan in plans if plan.name == names[0]), names[0].partition("@")[0])
-        listed = with_settings(names, plans)
-        raise ValueError(f"'{study}' was run {len(names)} times in {source}: name one or its settings: {listed}")
-    return (equal or names)[0]
+    equal = []
+    if overrides:
+        equal = [plan.name for plan in plans if plan.name in names and plan.overrides == overrides]
+    candidates = equal or names
+    if len(candidates) == 1:
+        return candidates[0]
+    study = names[0].partition("@")[0]
+    for plan in plans:
+        if plan.name == names[0]:
+            study = plan.study
+    listed = with_settings(names, plans)
+    raise ValueError(f"'{study}' was run {len(names)} times in {source}: name one or its settings: {listed}")
 
 
 def with_settings(names: Iterable[str], plans: Iterable[Plan]) -> str:
     """Return names of plans as text, each followed by the plan's overrides if it has any."""
-    settings = {plan.name: assignments(plan.overrides, ", ") for plan in plans if plan.overrides}
-    return ", ".join(f"{name} ({settings[name]})" if name in settings else name for name in names)
+    settings = {plan.name: f" ({assignments(plan.overrides, ', ')})" for plan in plans if plan.overrides}
+    return ", ".join(name + settings.get(name, "") for name in names)

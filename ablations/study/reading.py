@@ -25,9 +25,9 @@ def find_file(kind: str, name: str) -> Path:
     known = packaged_names(kind)
     if path.suffix in (".yaml", ".yml"):
         if not path.exists():
-            beside = [str(one) for one in sorted(path.parent.glob("*.y*ml"))]
-            meant = path.stem if path.stem in known else path
-            raise ValueError(f"{path}: no such file{spelling_hint(meant, [*beside, *known])}")
+            intended = path.stem if path.stem in known else path
+            names = [*map(str, sorted(path.parent.glob("*.y*ml"))), *known]
+            raise ValueError(f"{path}: no such file{spelling_hint(intended, names)}")
         return path
     if name not in known:
         raise ValueError(unknown_name(kind, name))
@@ -36,21 +36,27 @@ def find_file(kind: str, name: str) -> Path:
 
 def unknown_name(kind: str, name: str) -> str:
     """Return the message that no study or recipe has a name, with what was probably meant. kind: as in `find_file`."""
-    path, known = Path(name), packaged_names(kind)
-    single, other = ("study", "recipes") if kind == "studies" else ("recipe", "studies")
+    path = Path(name)
+    known = packaged_names(kind)
+    is_study = kind == "studies"
     if path.is_dir():
-        option = "--recipe " if kind == "recipes" else ""
+        option = "" if is_study else "--recipe "
         return f"{option}{name}: is a folder: `ablate init {name}` writes a recipe for its images"
     if path.with_name(f"{path.name}.yaml").is_file():
         return f"unknown name '{name}'; did you mean the file '{name}.yaml'?"
-    if name in packaged_names(other):
-        instead = f"name a study, with --recipe {name}" if kind == "studies" else f"see `ablate show {name}`"
-        return f"{name}: is one of the {other}, not a {single}: {instead}"
-    named = (path.stem, name.partition("@")[0])  # of studies/demo, of demo@digits
-    hint = spelling_hint(next((one for one in named if one in known), name), known)
+    if is_study and name in packaged_names("recipes"):
+        return f"{name}: is one of the recipes, not a study: name a study, with --recipe {name}"
+    if not is_study and name in packaged_names("studies"):
+        return f"{name}: is one of the studies, not a recipe: see `ablate show {name}`"
+    intended = name
+    for part in (name.partition("@")[0], path.stem):  # of demo@digits, of studies/demo
+        if part in known:
+            intended = part
+    hint = spelling_hint(intended, known)
     setting = usual_name(name)
-    if kind == "studies" and setting in find(VIT).keys and not hint:
+    if is_study and setting in find(VIT).keys and not hint:
         return f"'{name}': is a setting, not a study: {setting}=VALUE"
+    single = "study" if is_study else "recipe"
     return f"unknown {single} '{name}'{hint} (`ablate list` shows all; or give a .yaml file)"
 
 
@@ -84,19 +90,26 @@ def read_recipe(name: str) -> Recipe:
 def kind_of(content: Mapping[str, Any]) -> str:
     """Return "study" or "recipe", whichever has more of the keys that only one of them knows, or "" for a tie."""
     keys = {kind: {field.alias or name for name, field in kind.model_fields.items()} for kind in (Study, Recipe)}
-    lead = len(content.keys() & (keys[Study] - keys[Recipe])) - len(content.keys() & (keys[Recipe] - keys[Study]))
-    return "study" if lead > 0 else "recipe" if lead < 0 else ""
+    of_studies = content.keys() & (keys[Study] - keys[Recipe])
+    of_recipes = content.keys() & (keys[Recipe] - keys[Study])
+    if len(of_studies) == len(of_recipes):
+        return ""
+    return "study" if len(of_studies) > len(of_recipes) else "recipe"
 
 
 def read_record(record: type[Record], path: Path) -> Record:
     """Return the study or recipe in a YAML file. Raises ValueError if the file, a key or a value is not valid."""
     content = stages.flatten_starts(strict_yaml.read(path))
-    if (kind := kind_of(content)) not in (own := record.__name__.lower(), ""):
+    kind = kind_of(content)
+    wanted = record.__name__.lower()
+    if kind not in (wanted, ""):
         instead = f": give it as --recipe {path}" if kind == "recipe" else ""
-        raise ValueError(f"{path}: is a {kind}, not a {own}{instead}")
-    for key in content.keys() - record.model_fields.keys():
-        if record is Recipe and (setting := usual_name(key)) in find(VIT).keys:
-            raise ValueError(f"{path}: unknown key '{key}'; did you mean '{setting}' below 'config:'?")
+        raise ValueError(f"{path}: is a {kind}, not a {wanted}{instead}")
+    if record is Recipe:
+        for key in content.keys() - Recipe.model_fields.keys():
+            setting = usual_name(key)
+            if setting in find(VIT).keys:
+                raise ValueError(f"{path}: unknown key '{key}'; did you mean '{setting}' below 'config:'?")
     try:
         return record(**{"name": path.stem, **content})
     except ConfigError as error:

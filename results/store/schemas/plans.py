@@ -66,11 +66,6 @@ class Entry(Schema):
         steps = self.config.get("steps")
         return steps if isinstance(steps, int) else None
 
-    @property
-    def ranks(self) -> int:
-        """The number of processes that train a trial together."""
-        return int(self.config.get("gpus", 1))  # configs before 0.5 lack this setting
-
 
 class Stage(Entry):
     stage: str

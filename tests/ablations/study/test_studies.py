@@ -184,7 +184,10 @@ MISTAKES = [
     (STUDY.replace("none, 1d", "nine, 1d"), "position=nine: one of none, 1d, 2d, relative"),
     (STUDY.replace("[none, 1d]", "none"), "factors.position=none: a list or 'axis' or 'all'"),
     (STUDY + "    claims: ['position=1d > position=none']\n", "is neither 'arm < arm' nor 'arm ~ arm'"),
-    (STUDY + "    published: {positon=1d: 0.5}\n", "'positon=1d' names no arm"),
+    (
+        STUDY + "    published: {positon=1d: 0.5}\n",
+        "published=positon=1d: one of position=none, position=1d; did you mean 'position=1d'?",
+    ),
     (STUDY + "    budget: seconds\n", "budget=seconds: 'steps', 'epochs' or 'flops'"),
     (STUDY + "    margin: 1\n", "margin=1: below 1, as a share of the images (0.03 is 3 points)"),
     (STUDY + "    published: {position=1d: 64.2}\n", "published position=1d=64.2: at most 1"),
