@@ -33,9 +33,13 @@ class Tail:
 
     def __str__(self) -> str:
         name = "" if self.arm is None else f"{self.arm} seed {self.seed}"
-        task = ", its task:" if self.of == "task" else ""
-        which = f" (newer tasks that printed nothing: {self.silent_after})" if self.silent_after else ""
-        return "\n".join([f"== {self.trial}  {name}  {self.status}{task}  {self.path}{which}", *self.lines])
+        heading = f"== {self.trial}  {name}  {self.status}"
+        if self.of == "task":
+            heading += ", its task:"
+        heading += f"  {self.path}"
+        if self.silent_after:
+            heading += f" (newer tasks that printed nothing: {self.silent_after})"
+        return "\n".join([heading, *self.lines])
 
 
 def tails(runs: Path, trial_ids: Sequence[str], lines: int, only_failed: bool) -> Iterator[Tail]:
@@ -55,12 +59,12 @@ def tails(runs: Path, trial_ids: Sequence[str], lines: int, only_failed: bool) -
             campaign = None  # the trial's own log says what happened
         if only_failed and state.status != "failed" and not (campaign and died_early(campaign)):
             continue
-        job = planned.get(trial_id)
-        arm = job.arm if job else None
-        seed = int(job.config["seed"]) if job else None
+        arm, seed = None, None
+        if trial_id in planned:
+            arm, seed = planned[trial_id].arm, int(planned[trial_id].config["seed"])
         if state.attempt is not None:
-            failure = trial.failure()
             text = log_end(state.attempt / "log")
+            failure = trial.failure()
             if failure:
                 text += failure.traceback
             yield Tail(trial_id, arm, seed, state.status, str(state.attempt), text.splitlines()[-lines:])

@@ -69,46 +69,58 @@ class RateLimitedAsker:
 
 def ask_slurm(runs: Path) -> SlurmAnswers:
     """Return SLURM's answers about the trials of a run directory, or why SLURM did not answer."""
-    newest = newest_campaigns(one for one in campaigns(runs) if one.cluster != LOCAL)
+    newest = newest_campaigns(campaign for campaign in campaigns(runs) if campaign.cluster != LOCAL)
     if not newest:
         return SlurmAnswers()
     submitted = {trial_id for trial_id, campaign in newest.items() if not campaign.cancelled}
     plans = {name for trial_id in submitted for name in newest[trial_id].plans}
+    clusters = {campaign.cluster for campaign in newest.values()}
     try:
         tasks = arrays.queued_tasks(runs, QUEUE_SECONDS)
-        this_cluster = cluster_name(QUEUE_SECONDS) if any(one.cluster for one in newest.values()) else ""
-    except NoSlurm:
-        why = "no SLURM on this machine: what is queued is unknown"
-        return SlurmAnswers(unknown=submitted, plans=plans, queue_unknown=why)
-    except Unreachable as error:
-        why = f"{error}: what is queued is unknown"
+        this_cluster = cluster_name(QUEUE_SECONDS) if any(clusters) else ""
+    except (NoSlurm, Unreachable) as error:
+        reason = "no SLURM on this machine" if isinstance(error, NoSlurm) else error
+        why = f"{reason}: what is queued is unknown"
         return SlurmAnswers(unknown=submitted, plans=plans, queue_unknown=why)
     states = queue_states(tasks)
     last_jobs = [task.array.campaign for task in tasks if task.array.is_helper]
-    elsewhere = {trial_id for trial_id in submitted if newest[trial_id].cluster not in ("", this_cluster)}
-    not_queued = [trial_id for trial_id, one in newest.items() if one.folder not in states]
-    left_queue = ready_trials(runs, set(not_queued) - elsewhere)
-    endings = {newest[trial_id].folder: newest[trial_id] for trial_id in left_queue}
-    ended_by_folder = {folder: how_tasks_ended(campaign) for folder, campaign in endings.items()}
     continued = {campaign.folder for campaign in last_jobs}
+    queued: dict[str, tuple[str, str]] = {}
+    ended: dict[str, str] = {}
+    unknown: set[str] = set()
+    resubmitted: set[str] = set()
+    endings: dict[Path, str | None] = {}
+    standings = Standings(runs)
+    for trial_id, campaign in newest.items():
+        folder = campaign.folder
+        is_elsewhere = trial_id in submitted and campaign.cluster not in ("", this_cluster)
+        if is_elsewhere:
+            unknown.add(trial_id)
+        if folder in states:
+            queued[trial_id] = states[folder]
+        elif not is_elsewhere and standings.read(trial_id).kind is Kind.READY:  # its task left the queue
+            if folder not in endings:
+                endings[folder] = how_tasks_ended(campaign)
+            ended[trial_id] = endings[folder] or NOT_QUEUED
+            if trial_id in submitted and folder in continued:
+                resubmitted.add(trial_id)
     return SlurmAnswers(
-        queued={trial_id: states[one.folder] for trial_id, one in newest.items() if one.folder in states},
-        unknown=elsewhere,
-        ended={trial_id: ended_by_folder[newest[trial_id].folder] or NOT_QUEUED for trial_id in left_queue},
-        resubmitted={trial_id for trial_id in left_queue & submitted if newest[trial_id].folder in continued},
+        queued=queued,
+        unknown=unknown,
+        ended=ended,
+        resubmitted=resubmitted,
         plans=plans,
         awaited_plans={name for campaign in last_jobs for name in campaign.plans},
-        queue_unknown=other_clusters(newest[trial_id] for trial_id in elsewhere),
-        accounting_unknown=SILENT_ACCOUNTING if None in ended_by_folder.values() else "",
+        queue_unknown=other_clusters({newest[trial_id].cluster for trial_id in unknown}),
+        accounting_unknown=SILENT_ACCOUNTING if None in endings.values() else "",
     )
 
 
-def other_clusters(elsewhere: Iterable[Campaign]) -> str:
-    """Return why the queue of campaigns on other clusters is unknown, or "" if there are none."""
-    names = sorted({campaign.cluster for campaign in elsewhere})
+def other_clusters(names: Collection[str]) -> str:
+    """Return why the queues of other clusters are unknown, or "" if there are none."""
     if not names:
         return ""
-    return f"submitted on cluster {', '.join(names)}: what is queued there is unknown here"
+    return f"submitted on cluster {', '.join(sorted(names))}: what is queued there is unknown here"
 
 
 def newest_campaigns(oldest_first: Iterable[Campaign]) -> dict[str, Campaign]:
@@ -118,12 +130,6 @@ def newest_campaigns(oldest_first: Iterable[Campaign]) -> dict[str, Campaign]:
         if arrays.task_arrays(campaign):
             newest |= {job.id: campaign for job in campaign.jobs()}
     return newest
-
-
-def ready_trials(runs: Path, trial_ids: Iterable[str]) -> set[str]:
-    """Return the trials that nothing on disk holds back, and which no process trains."""
-    standings = Standings(runs)
-    return {trial_id for trial_id in trial_ids if standings.read(trial_id).kind is Kind.READY}
 
 
 def queue_states(tasks: Iterable[arrays.QueuedTask]) -> dict[Path, tuple[str, str]]:

@@ -65,22 +65,18 @@ def headline(study: StudyStatus) -> Text:
 
 def arm_rows(study: StudyStatus) -> list[Text]:
     """Return a header, then a row for each stage and arm with the number of its trials of each kind."""
-    kinds = [kind for kind in TRIAL_KINDS if study.counts[kind]]
-    headers = [SHOWN.get(kind, kind) for kind in kinds]
+    headers = {kind: SHOWN.get(kind, kind) for kind in TRIAL_KINDS if study.counts[kind]}
     labels = [printable(stage.arm) for stage in study.stages]
     for arm in study.arms:
         mark = "> " if arm.parent else ""  # starts from a stage
         labels.append(mark + printable(arm.arm))
     width = max(map(len, labels))
-    rows = [Text(f"  {'':{width}}" + "".join(f"  {header}" for header in headers), "dim")]
+    rows = [Text("  ".join(["", " " * width, *headers.values()]), "dim")]
     for label, entry in zip(labels, [*study.stages, *study.arms], strict=True):
         row = Text(f"  {label:{width}}")
-        for kind, header in zip(kinds, headers, strict=True):
+        for kind, header in headers.items():
             count = entry.counts[kind]
-            if count:
-                row.append(f"  {count:>{len(header)}}", COLORS[kind])
-            else:
-                row.append(f"  {'-':>{len(header)}}", "dim")
+            row.append(f"  {count or '-':>{len(header)}}", COLORS[kind] if count else "dim")
         rows.append(row)
     return rows
 
@@ -88,22 +84,21 @@ def arm_rows(study: StudyStatus) -> list[Text]:
 def running_lines(entries: Sequence[ArmStatus]) -> list[Text]:
     rows = [running_cells(entry, trial) for entry in entries for trial in entry.now_running]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = map(str.ljust, row, widths)
-        lines.append(labeled_line("running", "   ".join(cells).rstrip()))
-    return lines
+    return [labeled_line("running", "   ".join(map(str.ljust, row, widths)).rstrip()) for row in rows]
 
 
 def running_cells(entry: ArmStatus, trial: RunningTrial) -> tuple[str, str, str, str]:
     """Return a running trial's name, step, accuracy and time left. Unknown ones are empty."""
+    step = f"step {trial.step:,}"
+    if trial.steps is not None:
+        step += f"/{trial.steps:,}"
     accuracy = ""
     if trial.accuracy is not None:
         accuracy = f"accuracy {trial.accuracy:.1%}"
     time_left = ""
     if trial.seconds_left is not None:
         time_left = f"about {duration_text(trial.seconds_left)} left"
-    return f"{printable(entry.arm)} seed {trial.seed}", f"step {trial.step:,}/{trial.steps:,}", accuracy, time_left
+    return f"{printable(entry.arm)} seed {trial.seed}", step, accuracy, time_left
 
 
 def queued_lines(entries: Sequence[ArmStatus]) -> list[Text]:
@@ -123,17 +118,21 @@ def queue_reason(trial: QueuedTrial) -> str:
 
 def failure_lines(study: StudyStatus, where: str) -> list[Text]:
     """Return lines about each cause that ended or stopped trials, with arms, seeds and advice."""
-    arms_by_cause: dict[tuple[str, str, str], list[tuple[str, list[int]]]] = defaultdict(list)
+    arms_by_cause: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    trials: Counter[tuple[str, str, str]] = Counter()
     for entry in (*study.stages, *study.arms):
         for cause in entry.causes:
-            arms_by_cause[cause.cause, cause.line, cause.kind].append((entry.arm, cause.seeds))
+            shared = (cause.cause, cause.line, cause.kind)
+            arms_by_cause[shared].append(arm_with_seeds(entry.arm, cause.seeds))
+            trials[shared] += len(cause.seeds)
     lines = []
-    for (cause_text, traceback_line, kind), arms in arms_by_cause.items():
+    for shared, arms in arms_by_cause.items():
+        cause_text, traceback_line, kind = shared
         label = WITHOUT_FAILURE.get(kind, "failed")
-        lines.append(counted_line(label, sum(len(seeds) for _, seeds in arms), cause_text))
+        lines.append(counted_line(label, trials[shared], cause_text))
         if traceback_line:
             lines.append(indented_line(printable(traceback_line)))
-        lines.append(indented_line("; ".join(arm_with_seeds(arm, seeds) for arm, seeds in arms)))
+        lines.append(indented_line("; ".join(arms)))
         if label in ("failed", "broken"):
             plan = shlex.quote(printable(study.plan))
             lines.append(indented_line(advice(kind, plan + where)))
