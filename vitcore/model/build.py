@@ -18,7 +18,7 @@ from vitcore.sizes import REFERENCE
 from vitcore.training.objectives import OBJECTIVE
 
 Model = Union["ViT", "Reference"]
-SMALL_MODEL = 2**22  # parameters
+SMALL_MODEL = 2**24  # parameters
 SMALL_IMAGE = 2**12  # values
 RATES = {  # timm's name -> name in Settings
     "drop_rate": "dropout",
@@ -46,17 +46,20 @@ def meta_model(config: Settings, size: int | None = None) -> tuple[Model, Tensor
 
 @torch.no_grad()
 def zero_model(config: Settings, size: int | None = None) -> tuple[Model, Tensor]:
-    """Return `meta_model(config, size)` or, for a small ViT, the same on the CPU with all values 0.
+    """Return `meta_model(config, size)` or, for a small model, the same on the CPU with all values 0.
 
     Calling it takes a quarter of the time there, because PyTorch computes the shapes of meta tensors in Python.
     """
     model, images = meta_model(config, size)
     params = sum(parameter.numel() for parameter in model.parameters())
-    if isinstance(model, Reference) or params > SMALL_MODEL or images.numel() > SMALL_IMAGE:
+    if params > SMALL_MODEL or images.numel() > SMALL_IMAGE:
         return model, images
-    model.to_empty(device="cpu")
-    for tensor in (*model.parameters(), *model.buffers()):
-        tensor.zero_()
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):  # not `to_empty`, which imports SymPy
+        module, _, own_name = name.rpartition(".")
+        zeros = torch.zeros(tensor.shape, dtype=tensor.dtype)
+        if isinstance(tensor, nn.Parameter):
+            zeros = nn.Parameter(zeros)
+        setattr(model.get_submodule(module), own_name, zeros)
     return model, torch.zeros(images.shape)
 
 
