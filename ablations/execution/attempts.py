@@ -38,19 +38,22 @@ def earlier_failures(trial: store.Trial, current: Path, code: str) -> list[Ended
     """
     paths = [path for path in trial.attempts() if int(path.name) < int(current.name)]
     retried = [position for position, path in enumerate(paths) if (path / store.RETRY).exists()]
-    ended = [read_failure(path, code) for path in paths[retried[-1] + 1 if retried else 0 :]]
-    return [one for one in ended if one is not None]
+    if retried:
+        paths = paths[retried[-1] + 1 :]
+    ended = (read_failure(path, code) for path in paths)
+    return [attempt for attempt in ended if attempt is not None]
 
 
 def read_failure(path: Path, code: str) -> EndedAttempt | None:
     """Return how the attempt in a directory failed; None if it ran code other than `code`, or did not fail."""
-    env, failure = read_or_none(path / "env.json", Environment), read_or_none(path / "failure.json", Failure)
-    if any(one is not None and one.code not in ("", code) for one in (env, failure)):
+    env = read_or_none(path / "env.json", Environment)
+    failure = read_or_none(path / "failure.json", Failure)
+    if any(record is not None and record.code not in ("", code) for record in (env, failure)):
         return None
     step = env.resumed_from.step if env and env.resumed_from else None
     if failure:
-        where, node = tuple(failure.where), failed_node(failure, env)
-        return EndedAttempt(failure.kind == "machine", failure.cause, step, where, node)
+        node = failed_node(failure, env)
+        return EndedAttempt(failure.kind == "machine", failure.cause, step, tuple(failure.where), node)
     if (path / lease.RELEASED).exists() or (path / "result.json").exists():  # stopped on request, or finished
         return None
     return EndedAttempt(True, KILLED, step)
@@ -73,9 +76,11 @@ def read_or_none(path: Path, schema: type[AnySchema]) -> AnySchema | None:
 
 def no_progress_reason(trial: store.Trial, past: Sequence[EndedAttempt]) -> str:
     """Return why the machine faults in `past` (oldest first) rule out another attempt; "" if they do not."""
-    ended = [one for one in past if one.machine]
-    newest = trial.newest_step() if len(ended) >= WITHOUT_PROGRESS else 0  # reads a checkpoint
-    idle = [one for one in ended if one.step is None or one.step >= newest]
+    by_machine = [attempt for attempt in past if attempt.machine]
+    if len(by_machine) < WITHOUT_PROGRESS:  # otherwise, a checkpoint is read
+        return ""
+    newest = trial.newest_step()
+    idle = [attempt for attempt in by_machine if attempt.step is None or attempt.step >= newest]
     if len(idle) < WITHOUT_PROGRESS:
         return ""
     return f"{len(idle)} attempts without progress: the last was {idle[-1].cause}"
@@ -86,14 +91,16 @@ def may_retry_exception(past: Sequence[EndedAttempt], place: Sequence[str]) -> b
 
     place: the type and innermost frames of the exception. Two exceptions at one place or EXCEPTIONS in all are final.
     """
-    raised = [one for one in past if not one.machine]
-    return len(raised) + 1 < EXCEPTIONS and all(one.where != tuple(place) for one in raised)
+    places = [attempt.where for attempt in past if not attempt.machine]
+    return len(places) + 1 < EXCEPTIONS and tuple(place) not in places
 
 
 def faulty_node(past: Sequence[EndedAttempt]) -> str:
     """Return the node on which machine faults ended the newest attempt and an earlier one; "" if there is none."""
-    faults = [one.node for one in past if one.machine and one.node]
-    return faults[-1] if faults and past[-1].node and faults.count(faults[-1]) > 1 else ""
+    nodes = [attempt.node for attempt in past if attempt.machine and attempt.node]
+    if not nodes or not past[-1].node or nodes.count(nodes[-1]) < 2:
+        return ""
+    return nodes[-1]
 
 
 def last_faulty_node(trial: store.Trial, code: str) -> str:
@@ -108,5 +115,7 @@ def last_faulty_node(trial: store.Trial, code: str) -> str:
 
 def retry_delay(past: Sequence[EndedAttempt]) -> float:
     """Return the seconds to wait before the next attempt, so that a temporary machine fault can pass."""
-    count = sum(one.machine and one.cause != KILLED for one in past)  # preemption looks like a kill
-    return min(PAUSE_SECONDS * 5.0 ** (count - 1), LONGEST_PAUSE) if count else 0.0
+    count = sum(attempt.machine and attempt.cause != KILLED for attempt in past)  # preemption looks like a kill
+    if not count:
+        return 0.0
+    return min(PAUSE_SECONDS * 5.0 ** (count - 1), LONGEST_PAUSE)

@@ -19,9 +19,9 @@ def compute_eval(
     OSError if a file cannot be read or written.
     """
     payload = winner_weights(trial)
-    found = trainable.compute_eval(name, trial.config(), payload, number, data_dir)
-    content = {"metrics": found.metrics, "notes": found.notes, **found.details, "code": code}
-    eval_files.write(trial, name, hashlib.sha256(payload).hexdigest(), content, found.arrays)
+    result = trainable.compute_eval(name, trial.config(), payload, number, data_dir)
+    content = {"metrics": result.metrics, "notes": result.notes, **result.details, "code": code}
+    eval_files.write(trial, name, hashlib.sha256(payload).hexdigest(), content, result.arrays)
 
 
 def winner_weights(trial: store.Trial) -> bytes:

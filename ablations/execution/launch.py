@@ -42,8 +42,10 @@ PLACE = TypeAdapter(Place)  # a worker reads its place from the command line
 
 def worker_environment(place: Place, own: dict[str, str]) -> dict[str, str]:
     path = [str(provenance.HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
-    data = {"ABLATE_DATA": str(place.data_dir.absolute())} if place.data_dir else {}
-    return dict(os.environ) | own | data | {"PYTHONPATH": os.pathsep.join(path)}
+    environment = {**os.environ, **own, "PYTHONPATH": os.pathsep.join(path)}
+    if place.data_dir:
+        environment["ABLATE_DATA"] = str(place.data_dir.absolute())
+    return environment
 
 
 class WorkerProcess:

@@ -80,6 +80,11 @@ class PoolTrial:
     deaths: int = 0  # workers that died on the trial since its last attempt began
     elsewhere: Literal["", "trial", "parent"] = ""  # whether another pool trains the trial or its parent
 
+    def look_again(self) -> None:
+        """Let the trial wait no longer."""
+        self.due = 0.0
+        self.elsewhere = ""
+
 
 @dataclass
 class Slot:
@@ -91,7 +96,24 @@ class Slot:
     silent: float = 0.0  # seconds since the worker's last message
     crashed_starts: int = 0  # consecutive starts that ended with an exit status
     killed_starts: int = 0  # consecutive starts that ended with a signal
-    said: str = ""  # the last line on the worker's standard error
+    last_line: str = ""  # on the worker's standard error
+
+    def begin(self, worker: WorkerProcess) -> None:
+        self.worker = worker
+        self.state = WorkerState.STARTING
+        self.silent = 0.0
+
+    def get_ready(self) -> None:
+        self.state = WorkerState.IDLE
+        self.crashed_starts = 0
+        self.killed_starts = 0
+
+    def vacate(self) -> None:
+        """Forget a worker that has exited, and its trial."""
+        self.worker = None
+        self.trial = None
+        self.state = WorkerState.ABSENT
+        self.last_line = ""
 
 
 @dataclass
@@ -133,9 +155,12 @@ class Pool:
         """Whether a pool that pulls trains nothing, and has nothing left to take or to wait for."""
         if not self.pulls or self.slots_in_state(WorkerState.BUSY):
             return False
-        left = {trial.elsewhere for trial in self.trials.values()}
-        has_waited = time.monotonic() - self.worked > PATIENCE_SECONDS
-        return self.is_closed or left <= ({"trial", "parent"} if has_waited else {"trial"})
+        if self.is_closed:
+            return True
+        elsewhere = {trial.elsewhere for trial in self.trials.values()}
+        if time.monotonic() - self.worked > PATIENCE_SECONDS:
+            elsewhere.discard("parent")
+        return elsewhere <= {"trial"}
 
     def close(self) -> None:
         """Take no further trial. Trials that run go on."""
@@ -155,11 +180,13 @@ class Pool:
         if self.slots_in_state(WorkerState.BUSY):
             self.worked = now
         for slot in self.slots_in_state(WorkerState.IDLE):
-            if (trial := next(ready, None)) is not None:
+            trial = next(ready, None)
+            if trial is not None:
                 self.assign(slot, trial)
-        waiting = list(islice(ready, starting + len(absent))) if absent else []
-        for slot in absent[: max(0, len(waiting) - starting)]:
-            slot.worker, slot.state, slot.silent = self.start(slot), WorkerState.STARTING, 0.0
+        if absent:
+            waiting = list(islice(ready, starting + len(absent)))
+            for slot in absent[: max(0, len(waiting) - starting)]:
+                slot.begin(self.start(slot))
         self.kill_silent(now)
 
     def start(self, slot: Slot) -> WorkerProcess:
@@ -170,7 +197,7 @@ class Pool:
 
     def due_trials(self, now: float) -> list[PoolTrial]:
         running = {slot.trial.job.id for slot in self.slots if slot.trial is not None}
-        return [one for key, one in self.trials.items() if key not in running and one.due <= now]
+        return [trial for trial_id, trial in self.trials.items() if trial_id not in running and trial.due <= now]
 
     def next_trial(self, now: float) -> PoolTrial | None:
         """Return the first waiting trial that may begin, or None. Trials before it end, wait or are interrupted."""
@@ -178,52 +205,52 @@ class Pool:
 
     def ready_trials(self, now: float) -> Iterator[PoolTrial]:
         """Yield the waiting trials that may begin. Trials between them end, wait or are interrupted."""
-        if not self.is_closed:
-            yield from filter(self.may_begin, self.due_trials(now))
+        if self.is_closed:
+            return
+        for trial in self.due_trials(now):
+            standing = self.standing(trial)
+            if not standing.is_pending:
+                self.end(trial, end_elsewhere(standing))
+            elif self.pulls and (self.is_held(standing) or self.is_for_other_nodes(trial)):
+                self.wait(trial, PULL_SECONDS, "trial")
+            elif standing.start.kind is Kind.READY:
+                yield trial
+            elif self.may_begin_later(standing):
+                self.wait(trial, PARENT_SECONDS if self.pulls else HELD_SECONDS, "parent")
+            else:
+                self.interrupt(trial, standing.start.why)
 
-    def may_begin(self, trial: PoolTrial) -> bool:
-        """Return whether a trial may begin. If not, end, interrupt or delay it, depending on its state on disk."""
-        found = trial.job.standing(Standings(self.place.runs, self.place.code))
-        if not found.is_pending:
-            self.end(trial, end_elsewhere(found))
-        elif self.pulls and (self.is_held(found) or self.is_for_other_nodes(trial)):
-            self.wait(trial, PULL_SECONDS, "trial")
-        elif found.start.kind is Kind.READY:
-            return True
-        elif found.kind is Kind.RUNNING or found.start.running or found.start.open[0] in self.trials:
-            self.wait(trial, PARENT_SECONDS if self.pulls else HELD_SECONDS, "parent")
-        else:
-            self.interrupt(trial, found.start.why)
-        return False
+    def standing(self, trial: PoolTrial) -> Standing:
+        """Return where a trial stands on disk now."""
+        return trial.job.standing(Standings(self.place.runs, self.place.code))
 
-    def is_held(self, found: Standing) -> bool:
+    def may_begin_later(self, standing: Standing) -> bool:
+        """Return whether a process trains a trial or its parent, or this pool has its parent to train."""
+        return standing.kind is Kind.RUNNING or standing.start.running or standing.start.open[0] in self.trials
+
+    def is_held(self, standing: Standing) -> bool:
         """Return whether a trial with this standing is held by a process that is not known to be dead."""
-        return (
-            found.kind is Kind.RUNNING
-            and found.state.attempt is not None
-            and not self.watch.is_dead(found.state.attempt)
-        )
-
-    def seems_trained(self, trial: PoolTrial) -> bool:
-        """Return whether another process renewed its lease of a trial within the last minute."""
-        return trial.job.standing(Standings(self.place.runs, self.place.code)).kind is Kind.RUNNING
+        attempt = standing.state.attempt
+        return standing.kind is Kind.RUNNING and attempt is not None and not self.watch.is_dead(attempt)
 
     def is_for_other_nodes(self, trial: PoolTrial) -> bool:
         """Return whether machine faults on this node ended the trial's newest attempt and an earlier one."""
-        node = os.environ.get("SLURMD_NODENAME", "")
-        return (
-            bool(node)
-            and attempts.last_faulty_node(store.trial(self.place.runs, trial.job.id), self.place.code) == node
-        )
+        node = os.environ.get("SLURMD_NODENAME")
+        if not node:
+            return False
+        on_disk = store.trial(self.place.runs, trial.job.id)
+        return attempts.last_faulty_node(on_disk, self.place.code) == node
 
     def assign(self, slot: Slot, trial: PoolTrial) -> None:
         assert slot.worker is not None
-        slot.state, slot.trial = WorkerState.BUSY, trial
+        slot.state = WorkerState.BUSY
+        slot.trial = trial
         slot.worker.send(trial.job)
 
     def kill_silent(self, now: float) -> None:
         """Kill workers that have sent no message for SILENT_SECONDS. Their exit frees their trials."""
-        passed, self.looked = min(now - self.looked, LONGEST_LOOK), now
+        passed = min(now - self.looked, LONGEST_LOOK)
+        self.looked = now
         for slot in self.slots:
             slot.silent += passed
             if slot.worker is not None and slot.silent > SILENT_SECONDS:
@@ -238,24 +265,25 @@ class Pool:
 
         Raises ValueError if workers do not start and no slot is left.
         """
-        slot = next((one for one in self.slots if one.worker is worker), None)
+        slot = next((slot for slot in self.slots if slot.worker is worker), None)
         if slot is None:
             return
         if not isinstance(event, messages.Said):  # a child process of the worker may write this line
             slot.silent = 0.0
         match event:
             case messages.Ready():
-                slot.state, slot.crashed_starts, slot.killed_starts = WorkerState.IDLE, 0, 0
+                slot.get_ready()
             case messages.Said():
                 if slot.state in (WorkerState.IDLE, WorkerState.BUSY):
                     self.display.say(event.line)
-                slot.said = event.line  # the last line of a traceback sums it up
+                slot.last_line = event.line  # of a traceback, which it sums up
             case messages.Note() if event.text not in self.warned:
                 self.warned.add(event.text)
                 self.display.say(event.text)
             case messages.Exited():
                 self.free(slot, event.code)
-        if (trial := slot.trial) is None:
+        trial = slot.trial
+        if trial is None:
             return
         match event:
             case messages.Started():
@@ -266,7 +294,8 @@ class Pool:
             case messages.Progress():
                 self.display.show_running(slot.number, trial.job, event)
             case messages.Ended():
-                slot.state, slot.trial = WorkerState.LEAVING if event.leaving else WorkerState.IDLE, None
+                slot.state = WorkerState.LEAVING if event.leaving else WorkerState.IDLE
+                slot.trial = None
                 self.display.show_idle(slot.number)
                 self.settle(trial, event)
                 if self.pulls and event.kind != "held" and not self.slots_in_state(WorkerState.BUSY):
@@ -276,22 +305,30 @@ class Pool:
         """Free the slot of a worker that has exited with `code`. Make its trial wait, or interrupt it."""
         assert slot.worker is not None
         slot.worker.close()
-        trial, said, had_started = slot.trial, slot.said, slot.state is not WorkerState.STARTING
-        slot.worker, slot.trial, slot.state, slot.said = None, None, WorkerState.ABSENT, ""
+        trial = slot.trial
+        last_line = slot.last_line
+        had_started = slot.state is not WorkerState.STARTING
+        slot.vacate()
         self.display.show_idle(slot.number)
         if self.summary.stopped:
             return
         how = self.exit_text(code)
-        if not had_started:
-            self.count_failed_start(slot, code, said if said and code > 0 else how)
         if trial is not None:
             self.count_death(trial, how)
+        elif not had_started and last_line and code > 0:
+            self.count_failed_start(slot, code, last_line)
+        elif not had_started:
+            self.count_failed_start(slot, code, how)
 
     def exit_text(self, code: int) -> str:
-        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
-        if code == -signal.SIGKILL and (kills := oom_kills()) > self.memory_kills:
-            self.memory_kills, how = kills, f"{how}: out of memory"
-        return how
+        """Return how a worker ended. The kernel's kills for lack of memory since the last call are counted."""
+        if code >= 0:
+            return f"status {code}"
+        name = signal.Signals(-code).name
+        kills_before = self.memory_kills
+        if code == -signal.SIGKILL:
+            self.memory_kills = oom_kills()
+        return f"signal {name}: out of memory" if self.memory_kills > kills_before else f"signal {name}"
 
     def count_failed_start(self, slot: Slot, code: int, why: str) -> None:
         """Count a failed start of a slot, and remove the slot after too many. Raises ValueError if no slot is left."""
@@ -316,7 +353,7 @@ class Pool:
 
     def settle(self, trial: PoolTrial, end: messages.Ended) -> None:
         match end.kind:
-            case "held" if self.pulls and self.seems_trained(trial):
+            case "held" if self.pulls and self.standing(trial).kind is Kind.RUNNING:
                 self.wait(trial, PULL_SECONDS, "trial")
             case "held":  # or its holder has died, and the worker must watch the lease for a minute to be sure
                 self.wait(trial, HELD_SECONDS)
@@ -333,14 +370,15 @@ class Pool:
 
     def wait(self, trial: PoolTrial, seconds: float = 0.0, elsewhere: Literal["", "trial", "parent"] = "") -> None:
         """Move a trial to the end of the queue, where it waits for at least `seconds`. elsewhere: as in PoolTrial."""
-        trial.due, trial.elsewhere = time.monotonic() + seconds, elsewhere
+        trial.due = time.monotonic() + seconds
+        trial.elsewhere = elsewhere
         self.trials[trial.job.id] = self.trials.pop(trial.job.id)
 
     def look_again(self) -> None:
         """Let no trial that others hold wait for its next look: before the pool ends, it looks at each once more."""
         for trial in self.trials.values():
             if trial.elsewhere:
-                trial.due, trial.elsewhere = 0.0, ""
+                trial.look_again()
 
     def interrupt(self, trial: PoolTrial, cause: str) -> None:
         """End a trial that cannot go on in this run; its checkpoints stay for the next run."""
@@ -361,14 +399,16 @@ class Pool:
         self.on_over(trial.job)
         for child in self.trials.values():
             if trial.job.id in child.job.parents:
-                child.due, child.elsewhere = 0.0, ""
+                child.look_again()
 
 
-def end_elsewhere(found: Standing) -> messages.Ended:
-    """Return the message for a trial that is over, failed or blocked on disk. found: its standing.
+def end_elsewhere(standing: Standing) -> messages.Ended:
+    """Return the message for a trial that is over, failed or blocked on disk.
 
     A diverged trial has the kind "finished" too, and its cause is "diverged".
     """
-    if found.is_over:
-        return messages.Ended("finished", found.why, elsewhere=True)
-    return messages.Ended("failed" if found.kind is Kind.FAILED else "blocked", found.why, elsewhere=True)
+    if standing.is_over:
+        return messages.Ended("finished", standing.why, elsewhere=True)
+    if standing.kind is Kind.FAILED:
+        return messages.Ended("failed", standing.why, elsewhere=True)
+    return messages.Ended("blocked", standing.why, elsewhere=True)

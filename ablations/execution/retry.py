@@ -24,12 +24,16 @@ def retry(trials: Iterable[store.Trial], *, failed: bool, oom: bool, diverged: b
     reopened = []
     for trial in trials:
         state = trial.state()
-        failure = trial.failure() if state.status == "failed" else None
-        of_memory = failure is not None and failure.kind == MEMORY
-        selected = {"failed": failed or (oom and of_memory), "diverged": diverged}.get(state.status, False)
-        if selected or (failed and eval_files.first_failure(trial) is not None):
-            forgiven = failed and eval_files.clear_failures(trial)
-            reopened.append(trial.reopen(lease.Watch(), state.result) if selected else forgiven)
+        is_selected = diverged and state.status == "diverged"
+        if state.status == "failed":
+            failure = trial.failure()
+            is_selected = failed or (oom and failure is not None and failure.kind == MEMORY)
+        has_failed_eval = failed and eval_files.first_failure(trial) is not None
+        are_cleared = failed and (is_selected or has_failed_eval) and eval_files.clear_failures(trial)
+        if is_selected:
+            reopened.append(trial.reopen(lease.Watch(), state.result))
+        elif has_failed_eval:
+            reopened.append(are_cleared)
     return reopened
 
 
@@ -38,23 +42,27 @@ def lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None) -> di
 
     code: only failures with this code digest count; None: all failures count.
     """
-    standings, found = Standings(runs, code), dict[str, str]()
+    standings = Standings(runs, code)
+    names: dict[str, str] = {}
     for job in jobs:
         standing = job.standing(standings)
         if standing.is_pending and standing.start.kind is Kind.LOST:
-            found |= {key: f"{job.parents[key]} seed {job.config['seed']}" for key in standing.start.lost}
-    return found
+            for parent_id in standing.start.lost:
+                names[parent_id] = f"{job.parents[parent_id]} seed {job.config['seed']}"
+    return names
 
 
 def trials_to_run(runs: Path, jobs: Sequence[Job], code: str | None = None) -> list[Job]:
     """Return the jobs that a run would train or evaluate, including parents whose weights are gone."""
-    standings, again = Standings(runs, code), lost_parents(runs, jobs, code)
+    standings = Standings(runs, code)
+    again = lost_parents(runs, jobs, code)
     return [job for job in jobs if job.id in again or job.standing(standings).is_pending]
 
 
 def reopen_lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None) -> list[str]:
     """Reopen parents whose weights are gone, and return their names. Parents that a process holds are skipped."""
-    watch, names = lease.Watch(), []
+    watch = lease.Watch()
+    names: list[str] = []
     for key, name in lost_parents(runs, jobs, code).items():
         trial = store.trial(runs, key)
         state = trial.state()  # read once, so that `reopen` moves aside the result whose weights are gone
@@ -65,9 +73,12 @@ def reopen_lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None
 
 
 def renewal_line(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    listed = ", ".join(names[:3]) + more
-    return f"to train again, as the weights that others start from are gone: {listed}" if names else ""
+    if not names:
+        return ""
+    listed = ", ".join(names[:3])
+    if len(names) > 3:
+        listed += f" and {len(names) - 3} more"
+    return f"to train again, as the weights that others start from are gone: {listed}"
 
 
 ADVICE = {  # kind of failure (ablations.faults), or "broken" for a broken result -> advice; {0}: the study

@@ -63,14 +63,17 @@ def run(
     or once `called_off()` is true, running trials save a checkpoint and stop. Raises store.NewerSchema if a newer
     version wrote a trial. Raises ValueError if no worker starts, and the errors of `slots.check_gpus`.
     """
-    todo, summary, standings = [], RunSummary(), Standings(place.runs, place.code)
+    summary = RunSummary()
+    standings = Standings(place.runs, place.code)
+    todo: list[Job] = []
     for job in jobs:
-        found = job.standing(standings)
-        if found.is_pending:
+        standing = job.standing(standings)
+        if standing.is_pending:
             todo.append(job)
             continue
-        summary.add(job, end := end_elsewhere(found))
-        if found.is_over:
+        end = end_elsewhere(standing)
+        summary.add(job, end)
+        if standing.is_over:
             store.trial(place.runs, job.id, place.checkpoints).remove_checkpoints()
         else:
             display.show_end(job, end)
@@ -96,8 +99,10 @@ def pull(
     time before the deadline. If jobs are left then, the summary says that the run was stopped. The other arguments and
     the errors are those of `run`.
     """
-    summary, began = RunSummary(), time.monotonic()
-    closing = deadline if math.isinf(deadline) else deadline - CLOSING_FRACTION * (deadline - began)
+    summary = RunSummary()
+    closing = deadline
+    if not math.isinf(deadline):
+        closing -= CLOSING_FRACTION * (deadline - time.monotonic())
     for group in group_for_pools(pull_order(jobs, task)):
         if not summary.stopped:
             slots = make_slots(group, workers, place.trials_per_gpu)
@@ -125,14 +130,17 @@ def drive(pool: Pool, deadline: float, called_off: Callable[[], bool], closing: 
     Workers then have STOP_SECONDS to save a checkpoint and end, before they are killed. deadline: seconds of the
     monotonic clock. Raises ValueError if no worker starts, and store.NewerSchema as `run` does.
     """
-    asked = time.monotonic()
+    last_asked = time.monotonic()
     with signal_handler(lambda *_: pool.stop(), signal.SIGINT, signal.SIGTERM):
         try:
             while pool.has_work:
-                due = (now := time.monotonic()) - asked > CALLED_OFF_SECONDS
-                asked = now if due else asked
-                if now > deadline or (due and called_off()):
+                now = time.monotonic()
+                if now > deadline:
                     pool.stop()
+                if now - last_asked > CALLED_OFF_SECONDS:
+                    last_asked = now
+                    if called_off():
+                        pool.stop()
                 if now > closing:
                     pool.close()
                 pool.tick()

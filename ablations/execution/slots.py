@@ -22,11 +22,14 @@ def make_slots(jobs: Sequence[Job], asked: int | None, trials_per_gpu: int = 1) 
     devices = [] if all_on_cpu(jobs) else gpus()
     check_gpus(jobs, len(devices), nodes(), "here")
     ranks = max((job.ranks for job in jobs), default=1)
-    spread = nodes() if ranks > 1 else 1
+    spread = 1
+    number = asked or default_workers(ranks, trials_per_gpu * len(devices), cores())
+    if ranks > 1 and nodes() > 1:
+        spread = nodes()
+        number = 1
     groups = zip(*[iter(devices)] * (ranks // spread), strict=False)  # leftover GPUs stay idle
-    number = (asked or default_workers(ranks, trials_per_gpu * len(devices), cores())) if spread == 1 else 1
-    own = [THREADS | {VISIBLE: ",".join(group)} for group in groups] or [THREADS]
-    return [Slot(worker, own[worker % len(own)]) for worker in range(min(number, len(jobs)))]
+    environments = [THREADS | {VISIBLE: ",".join(group)} for group in groups] or [THREADS]
+    return [Slot(worker, environments[worker % len(environments)]) for worker in range(min(number, len(jobs)))]
 
 
 def check_gpus(jobs: Iterable[Job], each: int, count: int, where: str) -> None:
@@ -38,10 +41,11 @@ def check_gpus(jobs: Iterable[Job], each: int, count: int, where: str) -> None:
         if job.ranks == 1:
             continue
         if not job.resources.on_cpu and job.ranks > each * count:
-            there = f"only {amount_text(each * count, 'GPU')}" if each else "no GPU"
-            spread = f", {each} on each of {count} nodes" if count > 1 else ""
+            available = f"only {amount_text(each * count, 'GPU')}" if each else "no GPU"
+            if count > 1:
+                where += f", {each} on each of {count} nodes"
             alone = f"device=cpu runs {job.ranks} processes without a GPU"
-            raise ValueError(f"gpus={job.ranks}: {there} {where}{spread}; {alone}")
+            raise ValueError(f"gpus={job.ranks}: {available} {where}; {alone}")
         if job.ranks % count:
             raise ValueError(f"gpus={job.ranks}: {count} nodes {where}: give a multiple of {count}")
 
@@ -55,11 +59,11 @@ def group_for_pools(jobs: Iterable[Job]) -> list[list[Job]]:
     for job in jobs:
         by_trainable[job.trainable].append(job)
     groups: list[list[Job]] = []
-    for alike in by_trainable.values():
-        if len({job.ranks for job in alike}) == 1:  # one pool, in which a parent's children follow it at once
-            groups.append(alike)
+    for same_trainable in by_trainable.values():
+        if len({job.ranks for job in same_trainable}) == 1:  # one pool, in which a parent's children follow it at once
+            groups.append(same_trainable)
             continue
-        in_order = sorted(alike, key=parents_and_ranks)
+        in_order = sorted(same_trainable, key=parents_and_ranks)
         groups += [list(group) for _, group in itertools.groupby(in_order, parents_and_ranks)]
     return groups
 

@@ -46,7 +46,8 @@ class Worker:
     """A worker that runs trials one after another. channel: the stream to which the worker writes its events."""
 
     def __init__(self, place: Place, channel: TextIO) -> None:
-        self.place, self.runs = place, place.runs
+        self.place = place
+        self.runs = place.runs
         self.channel = channel
         self.channel_lock = threading.Lock()  # the heartbeat writes to the channel too
         self.trainable = find(place.trainable)
@@ -68,7 +69,9 @@ class Worker:
     def report(self, metric: str, step: int, metrics: Mapping[str, float], evaluating: bool = False) -> None:
         """Report how far training is, not too often. metric: the metric to report."""
         if evaluating or time.monotonic() - self.last_report >= REPORT_SECONDS:
-            self.last_report = -math.inf if evaluating else time.monotonic()  # the end of an evaluation is reported too
+            self.last_report = time.monotonic()
+            if evaluating:
+                self.last_report = -math.inf  # the end of the evaluation is reported too
             self.emit(messages.Progress(step, metrics.get(metric), evaluating))
 
     def warn(self, text: str) -> None:
@@ -89,12 +92,11 @@ class Worker:
     def attempt(self, job: Job, trial: store.Trial, attempt: store.Attempt) -> None:
         """Train a trial and publish its result, or record its failure. Raises OSError if the disk is full."""
         attempt.patience = self.patience
-        keep = self.place.keep_weights
-        plans, damaged = ([], []) if keep == "all" else store.read_plans(self.runs)
-        attempt.keep_weights = bool(job.evals or damaged) or kept_weights(keep, plans)(trial.id)
+        attempt.keep_weights = self.keeps_weights(job)
         self.emit(messages.Started())
         past = attempts.earlier_failures(trial, attempt.path, self.code)
-        if cause := attempts.no_progress_reason(trial, past):
+        cause = attempts.no_progress_reason(trial, past)
+        if cause:
             attempt.fail(cause, "", self.code, kind=faults.MACHINE)
             return self.emit(messages.Ended("failed", cause))
         try:
@@ -105,14 +107,21 @@ class Worker:
                 attempt.publish(outcome.content())
             if outcome.status == "finished" and job.evals:
                 return self.evaluate(job, trial, outcome.train_seconds)
-            stopped, seconds = outcome.status == "stopped", outcome.train_seconds
-            self.emit(messages.Ended(outcome.status, "", outcome.metrics, seconds, leaving=stopped))
+            is_stopped = outcome.status == "stopped"
+            self.emit(messages.Ended(outcome.status, "", outcome.metrics, outcome.train_seconds, leaving=is_stopped))
         except store.Superseded as error:
             self.emit(messages.Ended("held", reason_with_file(error)))
         except Exception as error:  # record it, so that the worker can train other trials
             if isinstance(error, OSError) and error.errno in FULL:
                 raise
             self.fail(error, trial, attempt, past)
+
+    def keeps_weights(self, job: Job) -> bool:
+        """Return whether a trial's final weights are kept. Evals, and plans that cannot be read, may need them."""
+        if job.evals or self.place.keep_weights == "all":
+            return True
+        plans, damaged = store.read_plans(self.runs)
+        return bool(damaged) or kept_weights(self.place.keep_weights, plans)(job.id)
 
     def prepare_attempt(self, job: Job, trial: store.Trial, attempt: store.Attempt) -> Settings:
         """Write the settings and the environment of the attempt; return the settings.
@@ -157,27 +166,36 @@ class Worker:
 
     def fail(self, error: Exception, trial: store.Trial, attempt: store.Attempt, past: Past) -> None:
         """Record the failure of an attempt, and tell the pool whether the trial will be tried again."""
-        fault, place = faults.classify(error, self.trainable.fault), faults.fault_location(error)
+        fault = faults.classify(error, self.trainable.fault)
+        place = faults.fault_location(error)
         cause = str(error) if fault.says_all else f"{type(error).__name__}: {error}"
-        again = fault.kind == faults.BUG and attempts.may_retry_exception(past, place)
-        pause, bad_node = 0.0, ""
-        trace, rank_node = traceback.format_exc(), dict[str, str]()
+        is_retried = fault.kind == faults.BUG and attempts.may_retry_exception(past, place)
+        pause = 0.0
+        bad_node = ""
+        trace = traceback.format_exc()
+        rank_node: dict[str, str] = {}
         if isinstance(error, RankLost):
             trace = error.trace or trace
-            rank_node = {} if error.node is None else {"node": error.node}
+            if error.node is not None:
+                rank_node["node"] = error.node
         if fault.kind == faults.MACHINE:
             env = validated(Environment, {**attempt.env, **rank_node})
             step = env.resumed_from.step if env.resumed_from else None
             past = [*past, attempts.EndedAttempt(True, cause, step, node=env.node)]
             reason = attempts.no_progress_reason(trial, past)
-            cause, again = reason or cause, not reason
-            pause, bad_node = attempts.retry_delay(past), attempts.faulty_node(past)
+            cause = reason or cause
+            is_retried = not reason
+            pause = attempts.retry_delay(past)
+            bad_node = attempts.faulty_node(past)
         self.broken |= fault.fatal
-        attempt.fail(cause, trace, self.code, kind=fault.kind, where=place, again=again, **rank_node)
-        if again and bad_node:
+        attempt.fail(cause, trace, self.code, kind=fault.kind, where=place, again=is_retried, **rank_node)
+        if not is_retried:
+            self.emit(messages.Ended("failed", cause, leaving=self.broken))
+        elif bad_node:
             cause = f"{cause}, twice on {bad_node}: it goes on elsewhere"
-            return self.emit(messages.Ended("interrupted", cause, leaving=self.broken))
-        self.emit(messages.Ended("again" if again else "failed", cause, leaving=self.broken, pause=pause))
+            self.emit(messages.Ended("interrupted", cause, leaving=self.broken))
+        else:
+            self.emit(messages.Ended("again", cause, leaving=self.broken, pause=pause))
 
     def evaluate(self, job: Job, trial: store.Trial, seconds: float = 0.0) -> None:
         """Compute the missing evals of a trial, and report how its job ended. seconds: the trial's training time."""
@@ -189,7 +207,8 @@ class Worker:
             folder = trial.path / "evals"
             with lease.lock(folder / "turns", EVAL_SECONDS), output_to_file(folder / "log"):
                 for name in eval_files.missing_evals(trial, job.evals, result):
-                    if (killed := eval_files.count_start(trial, name)) >= attempts.WITHOUT_PROGRESS:
+                    killed = eval_files.count_start(trial, name)
+                    if killed >= attempts.WITHOUT_PROGRESS:
                         raise ValueError(f"its worker was killed {killed} times")
                     compute_eval(self.trainable, trial, name, self.place.data_dir, self.code)
             self.emit(messages.Ended(result.status, "", result.metrics, seconds))
@@ -198,7 +217,8 @@ class Worker:
         except Exception as error:  # record the cause, so that other trials go on
             if isinstance(error, OSError) and error.errno in FULL:
                 raise
-            cause = f"eval {name}: {error}" if isinstance(error, ValueError) else f"eval {name}: {error!r}"
+            why = str(error) if isinstance(error, ValueError) else repr(error)
+            cause = f"eval {name}: {why}"
             eval_files.write_failure(trial, name, cause, traceback.format_exc(), self.code)
             self.emit(messages.Ended("failed", cause))
 
@@ -220,7 +240,8 @@ def start_heartbeat(parent: int, beat: Callable[[], None]) -> None:
 
 
 def main() -> None:
-    parent, place = os.getppid(), PLACE.validate_python(json.loads(sys.argv[1]))
+    parent = os.getppid()
+    place = PLACE.validate_python(json.loads(sys.argv[1]))
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     try:
