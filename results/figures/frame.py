@@ -49,18 +49,21 @@ def arms_frame(study: StudyResults, table: Table) -> pd.DataFrame:
     """Return a data frame with a row per arm, in the style's order.
 
     Columns: the fields of `Row`, planned_arm (the arm in the plan), label, x (value of `x_setting`, by default the
-    arm's name), tick (the style's label of x, or ""), series and line (name and label of the other settings), reference
-    (whether the arm is a baseline), gap ("1 diverged, 2 missing", or "" if no trial is absent), word (see
-    `verdict_word`), and earlier (whether the verdict is from an earlier look). low and high are the 95% interval of the
-    mean, delta_low and delta_high that of the difference delta. Metrics are in display units. Unknown numbers are NaN,
-    and so are the intervals of fewer than FEWEST seeds. A missing verdict is "".
+    arm's name), at (x as a float if all are numbers, else its index), tick (the style's label of x, or ""), series and
+    line (name and label of the other settings), reference (whether the arm is a baseline), gap ("1 diverged, 2
+    missing", or "" if no trial is absent), word (see `verdict_word`), and earlier (whether the verdict is from an
+    earlier look). low and high are the 95% interval of the mean, delta_low and delta_high that of the difference delta.
+    Metrics are in display units. Unknown numbers are NaN, and so are the intervals of fewer than FEWEST seeds. A
+    missing verdict is "".
     """
     rows = {row.arm: row for row in table.rows}
     ordered = sorted(study.plan.arms, key=lambda arm: current_style().rank(arm.name))
     frame = pd.DataFrame([arm_record(arm, rows[arm.name], study.plan) for arm in ordered])
     frame = frame.astype(dict.fromkeys([*IN_UNITS, "flops"], float))
     frame[IN_UNITS] *= table.plan.primary_metric.scale
-    return frame
+    if all(map(is_number, frame["x"])):
+        return frame.assign(at=frame["x"].astype(float))
+    return frame.assign(at=pd.factorize(frame["x"].map(str))[0].astype(float))
 
 
 def arm_record(arm: Arm, row: Row, plan: Plan) -> dict[str, Any]:

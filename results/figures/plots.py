@@ -1,8 +1,7 @@
 """Plots of a metric over a setting or compute: axes, and a line per series with intervals, seeds and absent arms.
 
-A `frame` has rows of `arms_frame` with the column `at` of `with_positions`, and `rows` of `with_styles` belong to one
-series. `seeds` has rows of `seeds_frame`. `aside` is a shift to the right in points (1/72 inch). The limits of `ax` are
-set before anything is drawn.
+A `frame` has rows of `arms_frame`, and `rows` of `with_styles` belong to one series. `seeds` has rows of `seeds_frame`.
+`aside` is a shift to the right in points (1/72 inch). The limits of `ax` are set before anything is drawn.
 """
 
 from collections.abc import Iterator, Sequence
@@ -46,13 +45,6 @@ def axis_name(field: str) -> str:
     if rest in SETTING_NAMES:
         return f"{SETTING_NAMES[rest]} ({stage})"
     return SETTING_NAMES.get(field, field.replace("_", " "))
-
-
-def with_positions(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the frame with a column `at`: the value in column `x` if all are numbers, else the value's index."""
-    if all(map(is_number, frame["x"])):
-        return frame.assign(at=frame["x"].astype(float))
-    return frame.assign(at=pd.factorize(frame["x"].map(str))[0].astype(float))
 
 
 def set_swept_axis(frame: pd.DataFrame, ax: Axes, field: str, labels: Sequence[str]) -> None:

@@ -4,7 +4,7 @@ A trial may start once its parent has finished and the parent's weights exist. I
 trained again.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -81,9 +81,7 @@ class Standings:
         self.code = code
         self.parents: dict[str, Start] = {}
 
-    def read(
-        self, trial_id: str, owed: Sequence[str] = (), parents: Mapping[str, str] = {}
-    ) -> Standing:  # never changed
+    def read(self, trial_id: str, owed: Sequence[str] = (), parents: Mapping[str, str] = {}) -> Standing:
         """Return the standing of a trial. owed: the evals that it needs. parents: id -> name, nearest first.
 
         Raises ValueError if an id is not a valid file name, and NewerSchema if a newer version wrote a file.
@@ -97,7 +95,7 @@ class Standings:
             return Standing(Kind(state.status), state.status, state)
         if state.status == "failed" and self.is_current(trial.failure()):
             return Standing(Kind.FAILED, state.reason, state)
-        start = combined_start(parents, self.parent_start)
+        start = self.read_start(parents)
         if state.status == "running":
             return Standing(Kind.RUNNING, state.reason, state, start)
         return Standing(start.kind, start.why or state.reason, state, start)
@@ -115,14 +113,33 @@ class Standings:
     def is_current(self, failure: Failure | None) -> bool:
         return failure is not None and self.code in (None, failure.code)
 
-    def parent_start(self, trial_id: str) -> Start:
-        """Return whether a parent's own state lets trials start. `why` is a clause about the parent."""
-        if trial_id not in self.parents:
-            self.parents[trial_id] = child_start(self.read(trial_id))
-        return self.parents[trial_id]
+    def read_start(self, parents: Mapping[str, str]) -> Start:
+        """Return whether the parents of a trial let it start. parents: id -> name, nearest first.
+
+        Parents beyond a READY or BLOCKED parent do not matter. The reason names the farthest parent that keeps the
+        trial from starting.
+        """
+        start = Start()
+        for trial_id, name in parents.items():
+            if trial_id not in self.parents:
+                self.parents[trial_id] = child_start(self.read(trial_id))
+            parent = self.parents[trial_id]
+            if parent.kind is Kind.READY:
+                break
+            start = Start(
+                kind=max(start.kind, parent.kind, key=(Kind.READY, Kind.WAITS, Kind.LOST, Kind.BLOCKED).index),
+                why=f"starts from {name}, {parent.why}",
+                running=start.running or parent.running,
+                open=(*start.open, trial_id),
+                lost=(*start.lost, trial_id) if parent.kind is Kind.LOST else start.lost,
+            )
+            if parent.kind is Kind.BLOCKED:
+                break
+        return start
 
 
 def child_start(parent: Standing) -> Start:
+    """Return whether a parent's own state lets trials start. `why` is a clause about the parent."""
     match parent.kind:
         case Kind.FINISHED:
             return Start() if parent.state.weights.exists() else Start(Kind.LOST, WEIGHTS_GONE)
@@ -134,26 +151,3 @@ def child_start(parent: Standing) -> Start:
             return Start(Kind.WAITS, "which is being trained", running=True)
         case _:
             return Start(Kind.WAITS, "which has not finished")
-
-
-def combined_start(parents: Mapping[str, str], look: Callable[[str], Start]) -> Start:
-    """Return whether the parents of a trial let it start.
-
-    parents: id -> name, nearest first. look: returns whether the parent with an id lets trials start. Parents beyond a
-    READY or BLOCKED parent do not matter. The reason names the farthest parent that keeps the trial from starting.
-    """
-    start = Start()
-    for trial_id, name in parents.items():
-        parent = look(trial_id)
-        if parent.kind is Kind.READY:
-            break
-        start = Start(
-            kind=max(start.kind, parent.kind, key=(Kind.READY, Kind.WAITS, Kind.LOST, Kind.BLOCKED).index),
-            why=f"starts from {name}, {parent.why}",
-            running=start.running or parent.running,
-            open=(*start.open, trial_id),
-            lost=(*start.lost, trial_id) if parent.kind is Kind.LOST else start.lost,
-        )
-        if parent.kind is Kind.BLOCKED:
-            break
-    return start

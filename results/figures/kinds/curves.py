@@ -21,7 +21,6 @@ from results.figures.plots import (
     set_metric_axis,
     tick_labels,
     value_text,
-    with_positions,
     with_styles,
 )
 from results.records import Table
@@ -45,7 +44,7 @@ def draw(study: StudyResults, table: Table, figure: Figure, x: str) -> list[str]
 
     x: step, epoch, images or seconds. Returns the figure's notes.
     """
-    frame = with_positions(one_series_per_arm(arms_frame(study, table), study.plan))
+    frame = one_series_per_arm(arms_frame(study, table), study.plan)
     (ax,) = add_panels(figure, 1, 2.9)
     lines, tuned, notes = draw_arms(study, frame, ax, x)
     if not tuned:

@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from results.figures import plots
 from results.figures.frame import (
     arms_frame,
     seeds_frame,
@@ -18,20 +19,6 @@ from results.figures.frame import (
 from results.figures.kinds import FigureKind
 from results.figures.kinds.curves import add_dash_entries, draw_arms
 from results.figures.page import GREY, add_panels, draw_legend
-from results.figures.plots import (
-    axis_name,
-    baseline_notes,
-    draw_over_axis,
-    filled_note,
-    flops_unit,
-    marks_note,
-    series_notes,
-    series_rows,
-    set_log_ticks,
-    tick_labels,
-    value_text,
-    with_positions,
-)
 from results.records import NO_VERDICT, Table
 from results.store.schemas import Metric, Plan
 from results.store.schemas.metrics import test_condition
@@ -45,33 +32,33 @@ TESTED = re.compile(r"test_\w+@(patch|)([1-9]\d*)")  # groups: what the metric's
 
 def draw_axis(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     """Draw the metric over an ordered factor, with the forward FLOPs of each value on a second axis."""
-    frame = with_positions(arms_frame(study, table))
+    frame = arms_frame(study, table)
     x = x_setting(study.plan)
     metric = table.plan.primary_metric
     (ax,) = add_panels(figure, 1, 2.6)
-    labels = tick_labels(frame)
+    labels = plots.tick_labels(frame)
     if frame["series"].nunique() == 1:  # the verdict below each value
         words = frame.sort_values("at", kind="stable")["word"]
         labels = [f"{value}\n{word}" for value, word in zip(labels, words, strict=True)]
-    draw_over_axis(frame, seeds_frame(study, metric), ax, metric, x, labels)
+    plots.draw_over_axis(frame, seeds_frame(study, metric), ax, metric, x, labels)
     draw_flops(frame, ax.twinx())
     ax.set_zorder(1)  # the metric in front of its cost
     ax.patch.set_visible(False)
     draw_legend(ax)
-    return series_notes(frame, x)
+    return plots.series_notes(frame, x)
 
 
 def draw_flops(frame: pd.DataFrame, ax: Axes) -> None:
     """Draw forward FLOPs per image in gray on a log axis."""
-    size, name = flops_unit(frame["flops"].max())
-    for rows in series_rows(frame):
+    size, name = plots.flops_unit(frame["flops"].max())
+    for rows in plots.series_rows(frame):
         ax.plot(rows["at"], rows["flops"] / size, color=GREY, linestyle=":", linewidth=1.0, marker="_", markersize=9)
     ax.grid(visible=False)
     ax.spines["right"].set(visible=True, color=GREY)
     low = frame["flops"].min() / size / 1.5
     high = frame["flops"].max() / size * 1.5
     ax.set(yscale="log", ylim=(low, high))
-    set_log_ticks(ax.yaxis, low, high)
+    plots.set_log_ticks(ax.yaxis, low, high)
     ax.tick_params(axis="y", colors=GREY)
     ax.set_ylabel(f"compute: {name} per image (dotted)", color=GREY)
 
@@ -81,22 +68,22 @@ def draw_scale(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
     Few-shot accuracy, if it was measured, is in a second panel.
     """
-    frame = with_positions(arms_frame(study, table))
+    frame = arms_frame(study, table)
     x = x_setting(study.plan)
     labels = scale_tick_labels(frame, x, study.history)
     ax, *others = add_panels(figure, 1 + has_few_shot(study), 2.6)
     metric = table.plan.primary_metric
     few_shot = table.plan.metric_named(FEW_SHOT)
-    draw_over_axis(frame, seeds_frame(study, metric), ax, metric, x, labels)
+    plots.draw_over_axis(frame, seeds_frame(study, metric), ax, metric, x, labels)
     steps = sorted(set(study.trials["steps"].dropna().astype(int)))
     title = f"steps differ: {steps[0]:,} to {steps[-1]:,}" if steps else ""
     if len(steps) == 1:
         title = f"every point: {amount_text(steps[0], 'step')}"
     draw_legend(ax, title)
-    notes = series_notes(frame, x)
+    notes = plots.series_notes(frame, x)
     for beside in others:
-        frame = with_positions(arms_frame(study, table_for_metric(study, FEW_SHOT)))
-        draw_over_axis(frame, seeds_frame(study, few_shot), beside, few_shot, x, labels)
+        frame = arms_frame(study, table_for_metric(study, FEW_SHOT))
+        plots.draw_over_axis(frame, seeds_frame(study, few_shot), beside, few_shot, x, labels)
         notes.append("Few-shot accuracy is described, not tested: only the baseline's marks are filled.")
     return notes
 
@@ -113,13 +100,13 @@ def scale_tick_labels(frame: pd.DataFrame, x: str, history: pd.DataFrame) -> lis
     A data fraction's label also has the number of images, or a range if folds differ, unless it is a stage's fraction.
     """
     if not f".{x}".endswith(".data_fraction"):
-        return tick_labels(frame)
+        return plots.tick_labels(frame)
     seen = history[(history["epoch"] > 0) & (x == "data_fraction")].merge(frame[["arm", "at"]], on="arm")
     images = (seen["images"] / seen["epoch"]).groupby([seen["at"], seen["arm"], seen["seed"]]).median()
     counts = images.groupby("at").agg(["min", "max"])
     labels = []
     for at in sorted(set(frame["at"])):
-        label = f"{value_text(100 * at)}%"
+        label = f"{plots.value_text(100 * at)}%"
         if at in counts.index:
             low, high = (f"{counts.loc[at, end]:,.0f}" for end in ("min", "max"))
             label += f"\n{low} images" if low == high else f"\n{low}\N{EN DASH}{high}\nimages"
@@ -133,20 +120,20 @@ def draw_learning_rate(study: StudyResults, table: Table, figure: Figure) -> lis
     In arXiv 2010.11929, Figure 9, two classification heads tie, each at a different learning rate. So the learning rate
     is an axis of this figure.
     """
-    frame = with_positions(arms_frame(study, table))
+    frame = arms_frame(study, table)
     x = x_setting(study.plan)
     evaluations = study.history.groupby(["arm", "seed"])["step"].nunique()
     has_curves = bool(evaluations.empty or (evaluations > 1).any())  # else trials were evaluated only once
     metric = table.plan.primary_metric
     final, *others = add_panels(figure, 1 + has_curves, 2.9)
-    draw_over_axis(frame, seeds_frame(study, metric), final, metric, x)
+    plots.draw_over_axis(frame, seeds_frame(study, metric), final, metric, x)
     draw_legend(final, "at the end of training")
-    notes = [marks_note(x), *baseline_notes(frame), *tuned_note(study, table)]
+    notes = [plots.marks_note(x), *plots.baseline_notes(frame), *tuned_note(study, table)]
     for training in others:
         lines, tuned, below = draw_arms(study, frame, training, "step")
         title = "over training"
         if not tuned:
-            title += f", by {axis_name(x)}"
+            title += f", by {plots.axis_name(x)}"
             add_dash_entries(lines, training)
         draw_legend(training, title)
         notes += below
@@ -165,7 +152,7 @@ def tuned_note(study: StudyResults, table: Table) -> list[str]:
             differences.append(f"{series_label(changes[row.arm])} {difference}, {verdict}")
     if not differences:
         return []
-    return [f"Each at its own {' and '.join(map(axis_name, study.plan.tune))}: {'; '.join(differences)}."]
+    return [f"Each at its own {' and '.join(map(plots.axis_name, study.plan.tune))}: {'; '.join(differences)}."]
 
 
 def draw_new_size(study: StudyResults, table: Table, figure: Figure) -> list[str]:
@@ -176,16 +163,16 @@ def draw_new_size(study: StudyResults, table: Table, figure: Figure) -> list[str
     frame, points = (pd.concat(frames, ignore_index=True) for frames in zip(*parts, strict=True))
     (ax,) = add_panels(figure, 1, 3.0)
     trained = training_size(study)
-    labels = {size: value_text(size) for size in sizes}
+    labels = {size: plots.value_text(size) for size in sizes}
     labels[trained] += "\n(trained)"
-    draw_over_axis(frame, points, ax, metric, SETTING[varied_in_test(study)], [*labels.values()])
+    plots.draw_over_axis(frame, points, ax, metric, SETTING[varied_in_test(study)], [*labels.values()])
     ax.set_xlabel(f"test {ax.get_xlabel()}")
     ax.axvline(trained, color=GREY, linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
     draw_legend(ax)
     tested = test_condition(study.plan.metric) or "at the size of training"
-    marks = filled_note(f" {tested}, where the study tests")
+    marks = plots.filled_note(f" {tested}, where the study tests")
     untested = "Other sizes are described, not tested: only the baseline's marks are filled."
-    return [f"{marks} {untested}", *baseline_notes(frame)]
+    return [f"{marks} {untested}", *plots.baseline_notes(frame)]
 
 
 def metrics_by_size(study: StudyResults) -> dict[float, str]:

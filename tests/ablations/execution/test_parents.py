@@ -31,7 +31,7 @@ from results import store
 from results.load import load_studies
 from results.store import lease
 from results.store.schemas import Result
-from results.store.standing import WEIGHTS_GONE, Kind, Standings, Start, combined_start
+from results.store.standing import WEIGHTS_GONE, Kind, Standings, Start
 from results.tables import study_table
 from vitcore.data.imagefolder import describe_folder
 
@@ -246,8 +246,9 @@ PARENTS = {"b": "second", "a": "first"}
 def test_nearest_parent_that_is_not_ready_decides_what_a_trial_waits_for(
     second: Kind, first: Kind, kind: Kind, why: str, opened: tuple[str, ...], lost: tuple[str, ...]
 ) -> None:
-    there = {"b": Start(second, second), "a": Start(first, first)}
-    found = combined_start(PARENTS, there.__getitem__)
+    standings = Standings(Path("runs"))
+    standings.parents = {"b": Start(second, second), "a": Start(first, first)}
+    found = standings.read_start(PARENTS)
     assert (found.kind, found.why, found.open, found.lost) == (kind, why, opened, lost)
 
 
