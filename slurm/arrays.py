@@ -6,15 +6,15 @@ prints no job id. The script is complete before sbatch is called, and survives t
 submitit's LocalExecutor runs tasks on this machine (slurm.local). Its SlurmExecutor is not used here. In its public
 interface (1.5.4):
 
-- `map_array` names each task's payload by its job id, after sbatch. If a launcher is killed meanwhile, or a site's
-  sbatch fails after slurmctld accepted the job, the tasks wait a minute for a payload and fail.
+- `submit` and `map_array` name each task's payload by its job id, after sbatch. If a launcher is killed meanwhile, or a
+  site's sbatch fails after slurmctld accepted the job, the tasks find no payload and fail.
 - The id is the first number after the word job, also in a site's banner. sbatch has no timeout and gets the whole
   environment, which SLURM stores.
 - No script can be rendered without submitting it: neither `sbatch --test-only` nor `--dry-run` are possible.
-- `--signal` cannot be left out, and an array always has a limit, as in `--array=0-7%8`.
+- `--signal` can be replaced (`additional_parameters`), but not left out.
 
 An executor that writes payloads under a name of its own before sbatch, and can return its script, would do for this
-module.
+module. docs/how-to/for-admins.md says what to send upstream.
 """
 
 import re
