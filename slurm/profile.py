@@ -57,7 +57,6 @@ TEXT = {
 }
 # The keys that a recipe may set. Commands, folders, accounts and options depend on the user's cluster.
 RESOURCES = ("nodes", "gpus", "gpu_type", "trials_per_gpu", "cpus", "memory", "time", "task_minutes")
-HELPER = ("partition", "account", "qos", "gpus", "gpu_type", "cpus", "memory", "time", "constraint", "extra")
 TIME = re.compile(r"(\d{1,4}-)?\d{1,4}:[0-5]?\d:[0-5]?\d", re.ASCII)
 OURS = ("SLURM", "SBATCH", "SRUN", "SUBMITIT")  # set by SLURM and submitit for each job
 
@@ -167,13 +166,10 @@ class Profile(Options):
     @classmethod
     def _helper(cls, value: Any) -> Any:
         if value and value != "none":
-            unknown = sorted(value.keys() - set(HELPER))
-            if unknown:
-                raise ValueError(f"helper.{quoted_value(unknown[0])}: one of {', '.join(HELPER)}")
             try:
                 cls(**{"gpus": 0, **value})
             except ValueError as error:
-                raise ValueError(f"helper.{error}") from None
+                raise ValueError(f"helper: {error}") from None
         return value
 
     @property

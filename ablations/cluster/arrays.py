@@ -28,7 +28,7 @@ from ablations.faults import MACHINE
 from ablations.output import log_end
 from results import store
 from results.store import eval_files
-from results.store.schemas import AnySchema, Environment, Failure, GaveUp, Intent, Result
+from results.store.schemas import Environment, Failure, GaveUp, Intent, Result
 from slurm import arrays as slurm_arrays
 from slurm import queue
 from slurm.arrays import JobArray, job_name
@@ -102,12 +102,12 @@ def task_arrays(campaign: Campaign) -> list[SubmittedArray]:
 
 def earlier_arrays(campaign: Campaign) -> list[SubmittedArray]:
     """Return the arrays that were submitted to the same cluster for the same arms and plans, oldest first."""
-    found = []
+    submitted: list[SubmittedArray] = []
     for other in campaigns.campaigns(campaign.runs):
         has_same_trials = (other.plans, other.arms) == (campaign.plans, campaign.arms)
         if has_same_trials and other.cluster in ("", campaign.cluster) and not other.cancelled:
-            found += task_arrays(other)
-    return sorted(found, key=lambda array: array.intent.written)
+            submitted += task_arrays(other)
+    return sorted(submitted, key=lambda array: array.intent.written)
 
 
 def queued_tasks(runs: Path, timeout: float = TIMEOUT) -> list[QueuedTask]:
@@ -214,18 +214,13 @@ def nodes_to_avoid(trials: Iterable[store.Trial]) -> list[str]:
     counts: Counter[str] = Counter()
     for trial in trials:
         for attempt in trial.attempts():
-            failure = read_recent(attempt / "failure.json", Failure)
-            result = read_recent(attempt / "result.json", Result)
+            if time.time() - attempt.stat().st_mtime > DAY:
+                continue
+            failure = read_or_none(attempt / "failure.json", Failure)
+            result = read_or_none(attempt / "result.json", Result)
             if (failure and failure.kind == MACHINE) or (result and result.suspect_hardware is not None):
                 counts[failed_node(failure, read_or_none(attempt / "env.json", Environment))] += 1
     return sorted(node for node in counts if counts[node] >= FAULTS and NODE_NAME.fullmatch(node))
-
-
-def read_recent(path: Path, schema: type[AnySchema]) -> AnySchema | None:
-    """Return the content of a file as a `schema` object; None if it is missing, broken or older than a day."""
-    if path.exists() and time.time() - path.stat().st_mtime < DAY:
-        return read_or_none(path, schema)
-    return None
 
 
 def silent_nodes(arrays: Sequence[SubmittedArray]) -> list[str]:

@@ -72,11 +72,8 @@ class Campaign:
     @property
     def label(self) -> str:
         """The beginning of the job names: the first plan's name and the number of further plans, or `check`."""
-        if not self.plans:
-            return "check"
-        if len(self.plans) == 1:
-            return self.plans[0]
-        return f"{self.plans[0]}+{len(self.plans) - 1}"
+        first, *more = self.plans or ["check"]
+        return f"{first}+{len(more)}".removesuffix("+0")
 
     @property
     def owner(self) -> int:

@@ -1,7 +1,6 @@
 """The jobs that run on the nodes: tasks, which pull trials, and the helper jobs (ablations.cluster.rounds)."""
 
 import json
-import math
 import os
 import time
 from contextlib import suppress
@@ -21,7 +20,6 @@ from slurm.ask import NoSlurm, Refused, Unreachable
 
 FAILED = 1  # exit status of a task that SLURM then reports as FAILED
 RETRY_SECONDS, LONGEST_RETRY = 5.0, 60.0
-HELP_SECONDS = 600.0  # of a helper job, if SLURM does not say when it ends
 LOOK_SECONDS = 10.0
 
 
@@ -140,8 +138,6 @@ def finish_patiently(array: Path, is_last: bool = False) -> int:
     job. is_last: whether the job began after all tasks of earlier arrays.
     """
     left = machine.seconds_left()
-    if left == math.inf:
-        left = HELP_SECONDS
     after = ""
     if is_last:
         after = array.name
@@ -172,29 +168,21 @@ def finish_round(campaign: Campaign, after: str) -> int:
         return 0
     check_code(campaign)
     with campaigns.launcher_lock(campaign.runs):
-        if not has_queued_tasks(campaign) and arrays.is_stalled(campaign):
-            print(f"{arrays.give_up(campaign)}: `ablate submit` continues")
-            return FAILED
         done = rounds.submit_round(campaign, inside=True, after=after)
     print(json.dumps(asdict(done)), flush=True)
     if not done.left or done.is_cancelled:
         write_reports(campaign)
         cancel_helpers(campaign)
-    if done.failed or done.blocked or done.is_cancelled:
+    if done.failed or done.blocked or done.is_cancelled or done.given_up:
         return FAILED
     return 0
-
-
-def has_queued_tasks(campaign: Campaign) -> bool:
-    own = rounds.own_tasks(campaign, arrays.queued_tasks(campaign.runs))
-    return not all(task.array.is_helper for task in own)
 
 
 def cancel_helpers(campaign: Campaign) -> None:
     """Try to cancel the pending helper jobs. A job that remains finds nothing to do."""
     try:
-        own = rounds.own_tasks(campaign, arrays.queued_tasks(campaign.runs))
-        waiting = [task.job.tag for task in own if task.array.is_helper and task.job.is_pending]
+        tasks = rounds.own_tasks(campaign, arrays.queued_tasks(campaign.runs))
+        waiting = [task.job.tag for task in tasks if task.array.is_helper and task.job.is_pending]
         if waiting:
             queue.cancel(*waiting)
     except (NoSlurm, Unreachable, Refused) as error:

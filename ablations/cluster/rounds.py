@@ -51,6 +51,7 @@ class Round:
     avoided: tuple[str, ...] = ()  # names of nodes that are avoided after faults
     renewed: tuple[str, ...] = ()  # names of parents to train again because their weights are gone
     no_last_job: str = ""  # why SLURM accepted the tasks but no last job
+    given_up: str = ""  # why the campaign submits no more tasks
 
 
 def submit_round(campaign: Campaign, inside: bool = False, after: str = "") -> Round:
@@ -88,6 +89,8 @@ def submit_round(campaign: Campaign, inside: bool = False, after: str = "") -> R
         return done
     if sum(array.age < HOUR for array in earlier) >= MOST_ARRAYS:
         raise Refused(f"{MOST_ARRAYS} arrays were submitted within an hour: look at `ablate logs`, and submit later")
+    if inside and arrays.is_stalled(campaign):
+        return replace(done, given_up=arrays.give_up(campaign))
 
     avoided = arrays.nodes_to_avoid(store.trial(place.runs, job.id) for job in trials) + arrays.silent_nodes(earlier)
     if not campaign.folder.exists():

@@ -82,8 +82,8 @@ def test_helper_jobs_ask_for_little_whatever_the_tasks_ask_for() -> None:
     assert {"partition=cpu", "gres=gpu:1", "mem=1G", "account=lab"} <= directives(script(other.helper_profile))
     assert Profile(helper="none").helper == "none"
     refused: dict[str, Any] = {
-        "helper.partiton: one of": {"partiton": "a"},
-        "helper.memory=2": {"memory": "2"},
+        "helper: unknown key 'partiton'; did you mean 'partition'": {"partiton": "a"},
+        "helper: memory=2": {"memory": "2"},
         "helper": "no",
     }
     for said, wrong in refused.items():

@@ -57,7 +57,7 @@ def test_loss_that_was_computed_wrong_counts(trials: list[store.Trial]) -> None:
 
 def test_faults_are_forgotten_after_a_day(trials: list[store.Trial]) -> None:
     for trial in trials:
-        path = attempt(trial, "node1") / "failure.json"
+        path = attempt(trial, "node1")
         os.utime(path, (path.stat().st_mtime - arrays.DAY,) * 2)
     assert arrays.nodes_to_avoid(trials) == []
 

@@ -11,7 +11,7 @@ import synthetic
 from hostile import ended, mutations
 from in_process import Ablate
 
-from ablations.cluster import arrays, node
+from ablations.cluster import arrays, node, rounds
 from ablations.cluster import campaign as campaigns
 from ablations.execution import attempts
 from ablations.execution.launch import Place
@@ -89,9 +89,12 @@ def test_output_of_a_task_has_no_control_characters(
     runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder,) = runs.glob("submissions/2*")
-    monkeypatch.setattr(node, "has_queued_tasks", lambda campaign: Lines().say("\x1b[2J\u202e"))
-    monkeypatch.setattr(arrays, "is_stalled", lambda campaign: True)
-    monkeypatch.setattr(arrays, "give_up", lambda campaign: "\x07")
+
+    def give_up(*_: object, **__: object) -> rounds.Round:
+        Lines().say("\x1b[2J\u202e")
+        return rounds.Round(0, 0, left=1, given_up="\x07")
+
+    monkeypatch.setattr(rounds, "submit_round", give_up)
     assert node.last(str(folder / "arrays/0002")) == node.FAILED
     assert task.run("builtins:int", ["\x1b[2J\u202e"]) == task.REFUSED
     told = capsys.readouterr()

@@ -296,11 +296,12 @@ def test_last_job_waits_out_a_full_disk(runs: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(rounds, "submit_round", full)
     monkeypatch.setattr(arrays, "queued_tasks", lambda runs: [])
     monkeypatch.setattr(node, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time()) + 900))
     monkeypatch.setattr(sys, "stdout", SimpleNamespace(write=len, flush=full))
     with pytest.raises(OSError, match="No space left"):
         node.finish_patiently(array)
     assert waits[:5] == [5, 10, 20, 40, 60]
-    assert sum(waits) == pytest.approx(node.HELP_SECONDS - node.LONGEST_RETRY, abs=60)
+    assert sum(waits) == pytest.approx(900 - node.LONGEST_RETRY, abs=70)
 
 
 def test_submission_of_another_cluster_is_unknown_here(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
