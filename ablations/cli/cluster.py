@@ -140,7 +140,7 @@ def check_profile(
     runs: parameters.Runs = None,
     data_dir: parameters.DataDir = None,
 ) -> None:
-    """Test a profile with a one-minute job.
+    """Test a profile with a short job.
 
     Checks what trials need on a node: imports, GPU, data, hard links in the run directory, sbatch, torch.compile.
     Without sbatch on the node, nothing resubmits unfinished trials.

@@ -27,7 +27,7 @@ COMMANDS = {  # panel of the help -> name of the command -> (its function, the f
         "cancel": ("cluster:cancel", "Cancel a study's jobs in SLURM."),
         "clean": ("watching:clean", "List or remove files that nothing needs."),
         "profile init": ("cluster:init_profile", "Write a first profile with comments."),
-        "profile check": ("cluster:check_profile", "Test a profile with a one-minute job."),
+        "profile check": ("cluster:check_profile", "Test a profile with a short job."),
     },
     "Results": {
         "table": ("tables:table", "Print means, intervals and verdicts."),

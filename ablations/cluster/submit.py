@@ -34,6 +34,7 @@ from slurm.arrays import JobArray, job_name, require_folder, script
 from slurm.ask import NoSlurm, Refused, Unreachable, cluster_name
 from slurm.profile import Profile, find_profile, is_known
 
+CHECK_MINUTES = 5  # importing torch from a busy file system may take more than one
 VISIBLE_SECONDS = 15.0  # until what a node wrote is visible on this machine
 
 
@@ -235,7 +236,7 @@ def other_open_plans(campaign: Campaign, names: set[str]) -> list[str]:
 
 
 def check(profile: Profile, place: Place, patience: float = 600.0) -> tuple[list[str], bool]:
-    """Submit a one-minute job that runs the checks of node_check; return (what it printed, whether no check failed).
+    """Submit a short job that runs the checks of node_check; return (what it printed, whether no check failed).
 
     patience: the longest wait in seconds. Raises ValueError if the job does not end meanwhile, or ends without checking
     everything. Raises the errors of `preflight` and `slurm.arrays.run`.
@@ -244,7 +245,7 @@ def check(profile: Profile, place: Place, patience: float = 600.0) -> tuple[list
     def leave(number: int, frame: FrameType | None) -> NoReturn:
         raise SystemExit(128 + number)
 
-    short = profile.model_copy(update={"time": 1, "parallel": None})
+    short = profile.model_copy(update={"time": CHECK_MINUTES, "parallel": None})
     preflight(short, place.runs)
     campaign = campaigns.write(campaigns.new((), short, place, "check"))
     array = arrays.job_array(campaign, CHECK, {})
@@ -260,12 +261,13 @@ def check(profile: Profile, place: Place, patience: float = 600.0) -> tuple[list
 
 def await_last_line(array: JobArray) -> list[str]:
     """Return what the ended job of a check printed. Raises ValueError if its last line is not there after a while."""
-    deadline = time.monotonic() + VISIBLE_SECONDS
     printed = arrays.log_lines(array.folder)
+    if LAST_LINE not in printed:  # ask now, because SLURM soon forgets ended jobs
+        ends = [f"{job.state} on {job.node}" for job in queue.jobs(array.tag, ended=True) if job.node]
+        where = "; ".join(["the job ended before all was checked", *ends])
+    deadline = time.monotonic() + VISIBLE_SECONDS
     while LAST_LINE not in printed:
         if time.monotonic() > deadline:
-            ends = [f"{job.state} on {job.node}" for job in queue.jobs(array.tag, ended=True) if job.node]
-            where = "; ".join(["the job ended before all was checked", *ends])
             nothing = f"it printed nothing; perhaps {array.folder} is not there on the node"
             raise ValueError(f"{where}: {' '.join(printed[-1:]) or nothing}")
         time.sleep(1)
