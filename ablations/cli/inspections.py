@@ -126,13 +126,12 @@ def print_inspections(
 class Inspectable:
     """The trials of a run directory or an export that may be inspected.
 
-    names: of all plans, damaged ones too. trial_ids: what a word may begin. is_ready: whether the trial with an id can
-    be inspected. missing: why none of a plan can be, for errors. where: what words are looked up in, for errors. read:
-    returns the inspection and the config of the trial with an id, given its job if it is planned.
+    trial_ids: what a word may begin. is_ready: whether the trial with an id can be inspected. missing: why none of a
+    plan can be, for errors. where: what words are looked up in, for errors. read: returns the inspection and the config
+    of the trial with an id, given its job if it is planned.
     """
 
     plans: Sequence[Plan]
-    names: Sequence[str]
     trial_ids: Sequence[str]
     is_ready: Callable[[str], bool]
     missing: str
@@ -142,15 +141,15 @@ class Inspectable:
     def inspect(self, names: Mapping[str, str], globs: Sequence[str]) -> list[tuple[Inspection, Config]]:
         """Return (inspection, config) for each trial that words select, as `select_trials` does.
 
-        names: as for it, but they may lack overrides. Raises ValueError if a word names no trial that can be inspected.
+        Raises ValueError if a word names no trial that can be inspected.
         """
-        full_names = {word: plan_files.known_name(name, self.names) for word, name in names.items()}
-        words = select_trials(full_names, self.plans, globs, self.is_ready, self.missing)
+        words = select_trials(names, self.plans, globs, self.is_ready, self.missing)
+        trial_ids = [unique_match(word, self.trial_ids, self.where) for word in words]
         # Plans that are named come first: a shared trial is called as in the first.
-        plans = sorted(self.plans, key=lambda plan: plan.name not in full_names.values())
+        plans = sorted(self.plans, key=lambda plan: plan.name not in names.values())
         planned = {job.id: job for job in jobs(plans)}
         inspected = []
-        for trial_id in [unique_match(word, self.trial_ids, self.where) for word in words]:
+        for trial_id in trial_ids:
             job = planned.get(trial_id)
             inspection, config = self.read(trial_id, job)
             if job is not None:
@@ -208,9 +207,8 @@ def of_run_directory(place: Place, names: Collection[str], images: int | None) -
     if not runs.is_dir():
         raise plan_files.missing_source(runs)
     plans = store.read_plans(runs).readable
-    planned = plan_files.planned_names(runs)
-    for name in {plan_files.known_name(name, planned) for name in names} & {*planned} - {plan.name for plan in plans}:
-        store.read_plan(store.study_folder(runs, name) / "plan.json")  # raises its error
+    for name in {*names} & {*plan_files.planned_names(runs)}:
+        store.read_plan(store.study_folder(runs, name) / "plan.json")  # raises its error if it is damaged
 
     def is_finished(trial_id: str) -> bool:
         return store.trial(runs, trial_id).state().status == "finished"
@@ -223,9 +221,9 @@ def of_run_directory(place: Place, names: Collection[str], images: int | None) -
             raise ValueError(f"trial {trial_id} has no weights to inspect: {state.status}{why}")
         return inspection_of(trial, job, place, images), trial.config()
 
-    trial_ids = sorted(path.name for path in (runs / "trials").glob("*") if path.is_dir())
+    trial_ids = [path.name for path in store.sorted_paths(runs / "trials")]
     where = f"{runs}: it has {amount_text(len(trial_ids), 'trial')}, named by 12 hex digits"
-    return Inspectable(plans, planned, trial_ids, is_finished, "none is finished", where, read)
+    return Inspectable(plans, trial_ids, is_finished, "none is finished", where, read)
 
 
 def inspection_of(trial: store.Trial, job: Job | None, place: Place, images: int | None) -> Inspection:
@@ -254,8 +252,7 @@ def of_export(file: Path) -> Inspectable:
     def read(trial_id: str, job: Job | None) -> tuple[Inspection, Config]:
         return inspections[trial_id], json.loads(configs[trial_id] or "{}")
 
-    names = [plan.name for plan in plans]
-    return Inspectable(plans, names, sorted(inspections), inspections.__contains__, missing, where, read)
+    return Inspectable(plans, sorted(inspections), inspections.__contains__, missing, where, read)
 
 
 def distinct_labels(trials: Sequence[tuple[Inspection, Config]]) -> list[str]:

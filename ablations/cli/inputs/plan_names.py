@@ -1,6 +1,5 @@
 """Resolve a command's words into the names of plans in a run directory or an exported file, and into trials."""
 
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from ablations.study.naming import (
     with_settings,
 )
 from ablations.study.reading import find_file
+from ablations.trainables.trainable import is_trial_id
 from results import store
 from results.store import plan_files
 from results.store.plan_files import learned_settings
@@ -49,7 +49,7 @@ def plan_names(asked: Request, source: Path) -> list[str]:
             names.append(identity.name)
         else:
             names.append(name_by_content(identity, asked.recipe is None, source))
-    return names
+    return [plan_files.known_name(name, existing) for name in names]
 
 
 def name_on_disk(word: str, existing: Collection[str]) -> str:
@@ -99,7 +99,7 @@ def checked_names(asked: Request, source: Path) -> list[str]:
     existing = existing_names(source)
     if names and existing:
         for word, name in zip(asked.studies, names, strict=True):
-            if plan_files.known_name(name, existing) not in existing:
+            if name not in existing:
                 refuse_unplanned(word, name, asked, source)
     return names
 
@@ -140,9 +140,12 @@ def trial_ids(runs: Path, asked: Request, arms: Sequence[str] = ALL_ARMS) -> lis
 
     Words that are no ids of existing trials are taken as studies.
     """
-    words = asked.studies
-    ids = [word for word in words if re.fullmatch("[0-9a-f]{12}", word) and (runs / "trials" / word).is_dir()]
-    studies = [word for word in words if word not in ids]
-    if not studies:
-        return ids
-    return ids + [job.id for job in jobs(named_plans(runs, replace(asked, studies=studies)).all(), arms)]
+    ids: list[str] = []
+    studies: list[str] = []
+    for word in asked.studies:
+        is_id = is_trial_id(word) and (runs / "trials" / word).is_dir()
+        (ids if is_id else studies).append(word)
+    if studies:
+        plans = named_plans(runs, replace(asked, studies=studies)).all()
+        ids += [job.id for job in jobs(plans, arms)]
+    return ids

@@ -80,12 +80,12 @@ def designs(asked: Request, data_dir: Path | None) -> list[Design]:
     recipe = read_recipe(asked.recipe or RECIPE)
     recipe = recipe.model_copy(update=folders.resolve(dict(recipe)))
     overrides = folders.resolve(asked.overrides)
-    made = []
+    studies = []
     for name in study_names(asked):
         study = read_study(name, recipe.trainable)
         study = study.model_copy(update={**folders.resolve(dict(study)), **asked.stated_margin})
-        made.append(Design(study, recipe, overrides))
-    return made
+        studies.append(Design(study, recipe, overrides))
+    return studies
 
 
 def study_names(asked: Request) -> list[str]:
@@ -152,63 +152,71 @@ def prepare_plans(
     given_name: the option --name, or "". stated: whether the recipe's facts about a pack suffice if the pack is
     missing. Writes nothing but notes on standard error.
     """
-    request = parse_words(words, recipe)
-    if given_name and len(request.studies) > 1:
+    typed = parse_words(words, recipe)
+    if given_name and len(typed.studies) > 1:
         raise ValueError(f"--name {given_name}: is one study's: name one study, or leave --name out")
-    asked = expand_plan_names(request, place.runs)
-    asked.check_overrides()
-    made = designs(asked, data_dir)
-    if asked.recipe is None:
-        warn_of_other_recipe(asked, place.runs)
-    prune |= stated and use_stated_pack(made, data_dir)
-    named = {}
+    request = expand_plan_names(typed, place.runs)
+    request.check_overrides()
+    studies = designs(request, data_dir)
+    if request.recipe is None:
+        warn_of_other_recipe(request, place.runs)
+    prune |= stated and use_stated_pack(studies, data_dir)
     planned = plan_files.planned_names(place.runs)
-    for word, study in zip(request.studies, asked.studies, strict=True):
+    named: dict[str, Plan] = {}  # study -> the existing plan that the command names
+    for word, study in zip(typed.studies, request.studies, strict=True):
         name = name_on_disk(word, planned)
         if name in planned:
-            named[study] = name
+            named[study] = store.read_plan(store.study_folder(place.runs, name) / "plan.json")
     plans = []
-    for study, design in zip(study_names(asked), track_planning(made), strict=True):
+    for study, design in zip(study_names(request), track_planning(studies), strict=True):
         number = seeds
-        if study in named and seeds is None and not prune:  # a plan's name means its own seeds, not the recipe's
-            own = saved_plan(place.runs, named[study])
-            number = len(own.seeds) if own else None
-        plan = prepare(design, place.runs, number, prune, place.code, given_name or named.get(study, ""))
-        old = saved_plan(place.runs, plan.name)
-        if old is not None and old.overrides != plan.overrides:  # they differ in how trials run
-            if is_over(plan, place.runs):  # no trial runs with the new settings
-                as_run = replace(design, overrides=old.overrides)
-                plan = prepare(as_run, place.runs, number, prune, place.code, plan.name)
-            else:
-                warn_of_queued_trials(old, plan, place.runs)
+        name = given_name
+        if study in named:
+            name = given_name or named[study].name
+            if seeds is None and not prune:  # the name means the plan's own seeds, not the recipe's
+                number = len(named[study].seeds)
+        plan = prepared(design, place, number, prune, name)
         given = schemas.Asked(
             study=absolute_name(study),
-            recipe=absolute_name(asked.recipe or RECIPE),
+            recipe=absolute_name(request.recipe or RECIPE),
             plugins=[*place.plugins],
             data_dir=str(place.data_dir.absolute()) if place.data_dir else None,
-            **asked.stated_margin,
+            **request.stated_margin,
         )
         plans.append(plan.model_copy(update={"asked": given}))
     return plans
 
 
-def use_stated_pack(made: Sequence[Design], data_dir: Path | None) -> bool:
+def prepared(design: Design, place: Place, seeds: int | None, prune: bool, name: str) -> Plan:
+    """Return the plan of a design. If no trial is left to run, it keeps the settings of how its trials ran."""
+    plan = prepare(design, place.runs, seeds, prune, place.code, name)
+    old = saved_plan(place.runs, plan.name)
+    if old is None or old.overrides == plan.overrides:
+        return plan
+    if is_over(plan, place.runs):  # the overrides differ in how trials run
+        as_run = replace(design, overrides=old.overrides)
+        return prepare(as_run, place.runs, seeds, prune, place.code, plan.name)
+    warn_of_queued_trials(old, plan, place.runs)
+    return plan
+
+
+def use_stated_pack(studies: Sequence[Design], data_dir: Path | None) -> bool:
     """Use the recipe's facts about its pack if the pack does not exist yet. Return whether this was done."""
-    recipe = made[0].recipe
+    recipe = studies[0].recipe
     name = str(recipe.config.get("data"))
-    if recipe.pack is None or name not in [design.data for design in made]:
+    if recipe.pack is None or name not in [design.data for design in studies]:
         return False
-    hint = made[0].trainable.assume_data(name, recipe.pack.model_dump(), data_dir)
+    hint = studies[0].trainable.assume_data(name, recipe.pack.model_dump(), data_dir)
     if hint:
         how = "planned from what the recipe states of it, as if nothing were finished"
         print(f"data={name}: not packed here: {hint}: {how}", file=sys.stderr)
     return bool(hint)
 
 
-def track_planning(made: Sequence[Design]) -> Iterable[Design]:
+def track_planning(studies: Sequence[Design]) -> Iterable[Design]:
     """Return the designs as an iterable that shows a progress bar, because planning can take 10 s."""
     console = stderr_console()
-    return track(made, "planning", console=console, transient=True, disable=not console.is_terminal)
+    return track(studies, "planning", console=console, transient=True, disable=not console.is_terminal)
 
 
 def absolute_name(name: str) -> str:
