@@ -60,7 +60,10 @@ class RankLost(RuntimeError):
         self, said: str, fault: Fault = LOST, where: Sequence[str] = (), trace: str = "", node: str | None = None
     ) -> None:
         super().__init__(said)
-        self.fault, self.where, self.trace, self.node = fault, list(where), trace, node
+        self.fault = fault
+        self.where = list(where)
+        self.trace = trace
+        self.node = node
 
 
 def classify(error: BaseException, of_trainable: Callable[[BaseException], Fault | None] = lambda error: None) -> Fault:
@@ -70,9 +73,9 @@ def classify(error: BaseException, of_trainable: Callable[[BaseException], Fault
     """
     if isinstance(error, RankLost):
         return error.fault
-    own = of_trainable(error)
-    if own is not None:
-        return own
+    known_to_trainable = of_trainable(error)
+    if known_to_trainable is not None:
+        return known_to_trainable
     if isinstance(error, MemoryError):
         return Fault(MEMORY)
     if isinstance(error, MISSING) or (type(error) is ValueError and raised_in(error, CHECKED)):
@@ -89,8 +92,10 @@ def classify(error: BaseException, of_trainable: Callable[[BaseException], Fault
 def raised_in(error: BaseException, modules: Sequence[str]) -> bool:
     """Return whether an exception was raised in one of the modules, or in a module below one."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    module = f"{frames[-1].f_globals.get('__name__', '')}." if frames else ""
-    return module.startswith(tuple(f"{name}." for name in modules))
+    if not frames:
+        return False
+    module = frames[-1].f_globals.get("__name__", "")
+    return f"{module}.".startswith(tuple(f"{name}." for name in modules))
 
 
 def fault_location(error: BaseException) -> list[str]:
@@ -98,4 +103,4 @@ def fault_location(error: BaseException) -> list[str]:
     if isinstance(error, RankLost) and error.where:
         return error.where
     frames = traceback.extract_tb(error.__traceback__)[-FRAMES:]
-    return [type(error).__name__, *(f"{Path(one.filename).name}:{one.name}:{one.lineno}" for one in frames)]
+    return [type(error).__name__, *(f"{Path(frame.filename).name}:{frame.name}:{frame.lineno}" for frame in frames)]

@@ -19,12 +19,14 @@ CONTROL = {"": "memory.events", "memory": "memory.oom_control"}
 
 def cores() -> int:
     """Return the number of usable CPU cores: the minimum of affinity, SLURM's allocation and the quota of cgroup v2."""
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    available = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        available = len(os.sched_getaffinity(0))
     available = min(available, int(os.environ.get("SLURM_CPUS_PER_TASK", available)))
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return max(1, min(available, int(quota) // int(period))) if quota != "max" else available
-    except (OSError, ValueError):
+        return max(1, min(available, int(quota) // int(period)))
+    except (OSError, ValueError):  # no such file, or a quota of "max"
         return available
 
 
@@ -41,7 +43,9 @@ def gpus() -> list[str]:
 
 def default_workers(ranks: int, gpus: int, cores: int) -> int:
     """Return the default number of concurrent trials. Each uses `ranks` GPUs, or as many cores if there are no GPUs."""
-    return gpus // ranks if gpus else max(1, cores // ranks)
+    if gpus:
+        return gpus // ranks
+    return max(1, cores // ranks)
 
 
 def oom_kills() -> int:
@@ -69,7 +73,9 @@ def process_name() -> str:
 def seconds_left() -> float:
     """Return the time until SLURM ends this job, or infinity outside a job and in old versions of SLURM."""
     end = os.environ.get("SLURM_JOB_END_TIME", "")
-    return int(end) - time.time() if end.isdecimal() and int(end) else math.inf
+    if not end.isdecimal() or not int(end):
+        return math.inf
+    return int(end) - time.time()
 
 
 def stop_time(seconds: float) -> float:

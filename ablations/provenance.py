@@ -5,6 +5,7 @@ import os
 import platform
 import socket
 import subprocess
+from contextlib import suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -46,13 +47,11 @@ def revision() -> str | None:
 
 @cache
 def versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     for package in VERSIONS:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+        with suppress(metadata.PackageNotFoundError):
+            installed[package] = metadata.version(package)
+    return installed
 
 
 def environment_record(of_trainable: dict[str, Fact], plugins: dict[str, str]) -> dict[str, Fact]:

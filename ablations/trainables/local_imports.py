@@ -49,10 +49,10 @@ class LocalFile:
 
 def digest(source: bytes, files: Iterable[LocalFile]) -> str:
     """Return the digest of a plug-in and its local files, whichever folder they are in: 12 hexadecimal digits."""
-    found = hashlib.sha256(source)
+    hashed = hashlib.sha256(source)
     for file in sorted(files, key=lambda file: file.module):
-        found.update(f"\0{file.module}\0{hashlib.sha256(file.content).hexdigest()}".encode())
-    return found.hexdigest()[:12]
+        hashed.update(f"\0{file.module}\0{hashlib.sha256(file.content).hexdigest()}".encode())
+    return hashed.hexdigest()[:12]
 
 
 class LocalImports:
@@ -64,7 +64,9 @@ class LocalImports:
 
     def __init__(self, path: Path, plugin: ModuleSpec, source: bytes) -> None:
         importlib.invalidate_caches()
-        self.path, self.folder, self.plugin = path, str(path.parent), plugin
+        self.path = path
+        self.folder = str(path.parent)
+        self.plugin = plugin
         self.files: dict[str, LocalFile] = {}
         self.neighbors: set[str] = set()
         pending = [(source, plugin.name)]
@@ -72,7 +74,8 @@ class LocalImports:
             text, package = pending.pop()
             for name in imported_names(text, package):
                 for spec in self.local_specs(name):
-                    if (file := self.add(spec)) is not None:
+                    file = self.add(spec)
+                    if file is not None:
                         pending.append((file.content, spec.parent or ""))
 
     def add(self, spec: ModuleSpec) -> LocalFile | None:
@@ -101,9 +104,12 @@ class LocalImports:
 
     def top_spec(self, name: str) -> ModuleSpec | None:
         """Return the spec of a top-level module if it is local, or None. Raises the error of `refuse_shadow`."""
-        neighbor, other = PathFinder.find_spec(name, [self.folder]), elsewhere(name)
+        neighbor = PathFinder.find_spec(name, [self.folder])
+        other = elsewhere(name)
         if neighbor is None or (neighbor.origin is None and other is not None and other.origin is not None):
-            return other if other is not None and is_local(other) else None
+            if other is None or not is_local(other):
+                return None
+            return other
         refuse_shadow(self.path, neighbor, other)
         if not is_local(neighbor):
             return None
@@ -117,9 +123,9 @@ class LocalImports:
         """
         tops = {self.plugin.name, *(module.partition(".")[0] for module in self.files)}
         for name, module in list(sys.modules.items()):
-            own = name.partition(".")[0] in tops or name not in before
+            is_new = name.partition(".")[0] in tops or name not in before
             spec = getattr(module, "__spec__", None)
-            if own and isinstance(spec, ModuleSpec) and is_local(spec):
+            if is_new and isinstance(spec, ModuleSpec) and is_local(spec):
                 self.add(spec)
 
 
@@ -136,8 +142,10 @@ def imported_names(text: bytes, package: str) -> Iterator[str]:
             elif isinstance(node, ast.ImportFrom):
                 module = resolve_name("." * node.level + (node.module or ""), package)
                 yield from (f"{module}.{alias.name}" for alias in node.names)  # of which some are modules
-            elif isinstance(node, ast.Call) and (name := literal_import(node)):
-                yield resolve_name(name, package)
+            elif isinstance(node, ast.Call):
+                name = literal_import(node)
+                if name:
+                    yield resolve_name(name, package)
 
 
 def literal_import(call: ast.Call) -> str:
@@ -146,13 +154,18 @@ def literal_import(call: ast.Call) -> str:
     if function not in ("import_module", "__import__") or not call.args:
         return ""
     first = call.args[0]
-    return first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else ""
+    if isinstance(first, ast.Constant) and isinstance(first.value, str):
+        return first.value
+    return ""
 
 
 def elsewhere(name: str) -> ModuleSpec | None:
     """Return the spec of a module that is not beside a plug-in, or None."""
     for finder in sys.meta_path:
-        if finder is not NEIGHBORS and (spec := finder.find_spec(name, None)) is not None:
+        if finder is NEIGHBORS:
+            continue
+        spec = finder.find_spec(name, None)
+        if spec is not None:
             return spec
     return None
 
@@ -161,8 +174,9 @@ def is_local(spec: ModuleSpec) -> bool:
     """Return whether a module is a file or folder outside Python's library folders and outside this suite."""
     if spec.name.partition(".")[0] in PACKAGES:
         return False
-    places = list(spec.submodule_search_locations or []) if spec.origin is None else [spec.origin]
-    return (spec.origin is None or spec.has_location) and not any(map(in_library, places))
+    if spec.origin is None:
+        return not any(map(in_library, spec.submodule_search_locations or []))
+    return spec.has_location and not in_library(spec.origin)
 
 
 def in_library(place: str) -> bool:
@@ -202,9 +216,11 @@ class Neighbors(MetaPathFinder):
         """Find the neighbors of a plug-in from now on. Raises ValueError if another module has the name of one."""
         files = {name: file for name, file in imports.files.items() if name.partition(".")[0] in imports.neighbors}
         for name, file in files.items():
-            known = self.files[name].path if name in self.files else getattr(sys.modules.get(name), "__file__", None)
-            if known and Path(known) != file.path and Path(known).read_bytes() != file.content:
-                raise ValueError(f"plugin {imports.path}: imports {file.path}, and {known} has its name: rename one")
+            loaded = getattr(sys.modules.get(name), "__file__", None)
+            if name in self.files:
+                loaded = self.files[name].path
+            if loaded and Path(loaded) != file.path and Path(loaded).read_bytes() != file.content:
+                raise ValueError(f"plugin {imports.path}: imports {file.path}, and {loaded} has its name: rename one")
         self.files |= files
         self.folders |= dict.fromkeys([*imports.neighbors, imports.plugin.name], imports.folder)
         if self not in sys.meta_path:

@@ -74,8 +74,8 @@ class Outcome:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def content(self) -> dict[str, Any]:
-        own = {"status": self.status, "metrics": dict(self.metrics), "train_seconds": self.train_seconds}
-        return {**self.details, **own}
+        measured = {"status": self.status, "metrics": dict(self.metrics), "train_seconds": self.train_seconds}
+        return {**self.details, **measured}
 
 
 @dataclass(frozen=True)
@@ -389,6 +389,8 @@ def trial_ids(
     """
     shared = unseeded_identity(trainable, settings)
     for seed in seeds:
-        own = {key: value for key, value in fixed.items() if value != seed}  # left out if equal to the seed
-        start = {link: parents[seed]} if parents else {}
-        yield hashed({**shared, "seed": seed, **own, **start})
+        identity = {**shared, "seed": seed}
+        identity |= {key: value for key, value in fixed.items() if value != seed}  # left out if equal to the seed
+        if parents:
+            identity[link] = parents[seed]
+        yield hashed(identity)

@@ -29,7 +29,9 @@ def describe_data(name: str) -> PlannedData:
 
 def display_name(name: str) -> str:
     """Return the display name of a data set. For `imagefolder:PATH`, it is the name of the folder."""
-    return os.path.basename(os.path.abspath(name.removeprefix(FOLDER))) if name.startswith(FOLDER) else name
+    if not name.startswith(FOLDER):
+        return name
+    return os.path.basename(os.path.abspath(name.removeprefix(FOLDER)))
 
 
 def assume_pack(name: str, facts: Mapping[str, int], data_dir: Path | None) -> str:

@@ -21,7 +21,9 @@ def check_machine(settings: Settings, description: Settings) -> None:
 def known_cost(description: Settings) -> Cost | None:
     """Return the cost of a model that a plan records; None in plans of earlier versions."""
     names = Cost.__dataclass_fields__.keys()
-    return Cost(**{name: description[name] for name in names}) if description.keys() >= names else None
+    if not description.keys() >= names:
+        return None
+    return Cost(**{name: description[name] for name in names})
 
 
 def check_data(trials: Sequence[Settings], to_train: Sequence[Settings], data_dir: Path | None) -> None:
@@ -35,7 +37,9 @@ def check_data(trials: Sequence[Settings], to_train: Sequence[Settings], data_di
     for name in sorted({settings["data"] for settings in trials}):
         if name in BUILT_IN:
             BUILT_IN[name].read(data_home(data_dir))
-        elif (folder := find_pack(name)) is not None:
+            continue
+        folder = find_pack(name)
+        if folder is not None:
             open_pack(folder, manifest(folder, name))
         elif name.startswith(FOLDER) and name in left:  # every image is decoded, which only training needs
             check_images(image_folder(name), describe(name).channels)

@@ -12,18 +12,19 @@ from vitcore.runtime.host import Cost
 
 def notes(arm: Compared, baseline: Compared, budget: str) -> dict[str, str]:
     """Return the footnotes of an arm: note -> the table column that it explains, or ""."""
-    own, other = config_of(arm.settings), config_of(baseline.settings)
-    stored = dict.fromkeys(enlargement_notes(own.data, own.image_size), "")
+    config = config_of(arm.settings)
+    of_data = dict.fromkeys(enlargement_notes(config.data, config.image_size), "")
     if arm.name == baseline.name:
-        return stored
-    found: dict[str, str] = {}
-    if own.objective != other.objective:
-        found[f"its metrics are those of objective={own.objective}, the baseline's {other.objective}"] = ""
-    found |= dict(model_differences(measure(own), measure(other)))
-    found |= dict.fromkeys(schedule_notes(own, other, arm.declared, budget), "")
-    found |= dict.fromkeys(stage_notes(arm, baseline), "")
-    found |= dict.fromkeys(weights_note(arm, baseline), "")
-    return found | stored
+        return of_data
+    other = config_of(baseline.settings)
+    columns: dict[str, str] = {}
+    if config.objective != other.objective:
+        columns[f"its metrics are those of objective={config.objective}, the baseline's {other.objective}"] = ""
+    columns |= dict(model_differences(measure(config), measure(other)))
+    columns |= dict.fromkeys(schedule_notes(config, other, arm.declared, budget), "")
+    columns |= dict.fromkeys(stage_notes(arm, baseline), "")
+    columns |= dict.fromkeys(weights_note(arm, baseline), "")
+    return columns | of_data
 
 
 def model_differences(arm: Cost, baseline: Cost) -> Iterator[tuple[str, str]]:
@@ -31,17 +32,17 @@ def model_differences(arm: Cost, baseline: Cost) -> Iterator[tuple[str, str]]:
 
     Values that are None, as in timm's models, are not compared.
     """
-    for own, other, label, column in (
+    for value, reference, label, column in (
         (arm.tokens, baseline.tokens, "tokens", "flops"),
         (arm.params, baseline.params, "parameters", "params"),
         (arm.flops, baseline.flops, "FLOPs", "flops"),
     ):
-        if own is not None and other is not None and own != other:
-            yield f"{label} {own:,} against {other:,}{change_text(own, other)}", column
+        if value is not None and reference is not None and value != reference:
+            yield f"{label} {value:,} against {reference:,}{change_text(value, reference)}", column
     if None not in (arm.class_token, baseline.class_token) and arm.class_token != baseline.class_token:
-        yield "has a class token" if arm.class_token else "has no class token", "params"
+        yield f"has {'a' if arm.class_token else 'no'} class token", "params"
     if None not in (arm.attention_bias, baseline.attention_bias) and arm.attention_bias != baseline.attention_bias:
-        yield "a bias in its attention" if arm.attention_bias else "no bias in its attention", "arm"
+        yield f"{'a' if arm.attention_bias else 'no'} bias in its attention", "arm"
 
 
 def change_text(value: float, reference: float) -> str:
@@ -69,13 +70,14 @@ def stage_notes(arm: Compared, baseline: Compared) -> Iterator[str]:
     """Yield a note on the stage that the arm starts or learns from, unless the baseline has an equal stage."""
     if arm.parent is None or (baseline.parent is not None and baseline.parent.settings == arm.parent.settings):
         return
-    own, child = config_of(arm.parent.settings), config_of(arm.settings)
+    parent = config_of(arm.parent.settings)
+    child = config_of(arm.settings)
     note = f"{'starts' if arm.link == 'init_from' else 'learns'} from {arm.parent.name}: "
-    note += f"{own.steps:,} steps of {own.batch} images of {own.data} at {own.image_size} px"
-    if own.objective != "classification":
-        note += f", objective {own.objective}"
-    elif own.data == child.data and own.data_fraction > child.data_fraction:
-        fractions = f"data_fraction {own.data_fraction:g}, the arm itself {child.data_fraction:g}"
+    note += f"{parent.steps:,} steps of {parent.batch} images of {parent.data} at {parent.image_size} px"
+    if parent.objective != "classification":
+        note += f", objective {parent.objective}"
+    elif parent.data == child.data and parent.data_fraction > child.data_fraction:
+        fractions = f"data_fraction {parent.data_fraction:g}, the arm itself {child.data_fraction:g}"
         note += f"; it saw labels of more images of the same task ({fractions}), which the difference measures too"
     yield note
 
@@ -85,11 +87,12 @@ def weights_note(arm: Compared, baseline: Compared) -> Iterator[str]:
 
     Yields nothing if all weights are equal, or if a model is from timm or starts from a stage's weights.
     """
-    own, other = initial_weights(config_of(arm.settings)), initial_weights(config_of(baseline.settings))
-    if own is None or other is None or "init_from" in (arm.link, baseline.link):
+    weights = initial_weights(config_of(arm.settings))
+    of_baseline = initial_weights(config_of(baseline.settings))
+    if weights is None or of_baseline is None or "init_from" in (arm.link, baseline.link):
         return
-    total = sum(count for count, _ in own.values())
-    same = sum(drawn[0] for name, drawn in own.items() if other.get(name) == drawn)
+    total = sum(count for count, _ in weights.values())
+    same = sum(drawn[0] for name, drawn in weights.items() if of_baseline.get(name) == drawn)
     if same / total < 0.001:  # only constants are equal, such as biases that start at zero
         yield "almost none of its initial weights are the baseline's"
     elif same < total:

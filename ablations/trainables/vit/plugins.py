@@ -66,7 +66,8 @@ def load_one(path: Path) -> Plugin:
     imports = LocalImports(path, spec, source)
     NEIGHBORS.add(imports)
     before = {slot: dict(parts) for slot, parts in VARIANTS.items()}
-    modules, models = {*sys.modules}, registered_models()
+    modules = {*sys.modules}
+    models = registered_models()
     sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         run(path, source, sys.modules[name])
@@ -134,7 +135,8 @@ def added_variants(path: Path, before: dict[str, dict[str, type[Variant]]]) -> l
             raise ValueError(f"plugin {path}: {slot}={name}: 'Options' is no subclass of Variant.Options")
         if not isinstance(new_part.neutral, Mapping):
             raise ValueError(f"plugin {path}: {slot}={name}: 'neutral' is {new_part.neutral!r}, not option -> value")
-        if unknown := new_part.neutral.keys() - new_part.Options.model_fields:
+        unknown = new_part.neutral.keys() - new_part.Options.model_fields
+        if unknown:
             raise ValueError(f"plugin {path}: {slot}={name}: 'neutral' names {min(unknown)}, which is no option of it")
     return new
 
@@ -153,9 +155,9 @@ def identify(parts: Iterable[type[Variant]], path: Path, digest: str) -> None:
 
     Raises ValueError if another plug-in has added one of these parts.
     """
-    own = [part for part in parts if "numerics" not in part.__dict__]
-    for part in own:
+    undeclared = [part for part in parts if "numerics" not in part.__dict__]
+    for part in undeclared:
         if part.__dict__.get("digest", digest) != digest:
             raise ValueError(f"plugin {path}: adds {part.__name__}, which another plugin adds: let it declare numerics")
-    for part in own:
+    for part in undeclared:
         part.digest = digest

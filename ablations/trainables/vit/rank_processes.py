@@ -61,10 +61,18 @@ class RankFailure:
 
 def report_failure(store: TCPStore, rank: int, error: Exception) -> bool:
     """Report to rank 0 the exception that ends this rank; return whether the exception arose in this rank."""
-    fault, cause = faults.classify(error, own_faults.fault), f"{type(error).__name__}: {error}"
-    trace, node = "".join(traceback.format_exception(error)), os.environ.get("SLURMD_NODENAME", "")
+    fault = faults.classify(error, own_faults.fault)
     followed = exchange_failed(error)
-    report = RankFailure(rank, cause, fault.kind, fault.fatal, faults.fault_location(error), trace, node, followed)
+    report = RankFailure(
+        rank=rank,
+        cause=f"{type(error).__name__}: {error}",
+        kind=fault.kind,
+        fatal=fault.fatal,
+        where=faults.fault_location(error),
+        trace="".join(traceback.format_exception(error)),
+        node=os.environ.get("SLURMD_NODENAME", ""),
+        followed=followed,
+    )
     with suppress(RuntimeError):  # rank 0 is gone: nobody reads the report
         store.set(f"{REPORT}/{store.add(REPORT, 1)}", json.dumps(asdict(report)))
     return not followed
@@ -95,8 +103,8 @@ class RankOrder:
         """Return the order for this process. In a task of an srun, it has the rank and GPU of the task."""
         if not self.tasks:
             return self
-        rank, local = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_LOCALID"])
-        return replace(self, rank=self.rank + rank, local=local, tasks=False)
+        rank = self.rank + int(os.environ["SLURM_PROCID"])
+        return replace(self, rank=rank, local=int(os.environ["SLURM_LOCALID"]), tasks=False)
 
     @property
     def device(self) -> torch.device:
@@ -126,7 +134,10 @@ def join_ranks(
             with suppress(subprocess.TimeoutExpired):  # `end` kills it below
                 process.wait(END_SECONDS)
     except Exception as error:  # raised again, as RankLost if a lost rank is the cause
-        if not isinstance(error, RankLost) and exchange_failed(error) and (lost := others.first_failure()):
+        lost = None
+        if not isinstance(error, RankLost) and exchange_failed(error):
+            lost = others.first_failure()
+        if lost is not None:
             raise lost from error
         raise
     finally:
@@ -146,7 +157,10 @@ class RankProcesses:
     def __init__(
         self, config: Config, plugins: Sequence[str], data_dir: Path | None, hung: Callable[[RankLost], None]
     ) -> None:
-        self.config, self.plugins, self.data_dir, self.hung = config, plugins, data_dir, hung
+        self.config = config
+        self.plugins = plugins
+        self.data_dir = data_dir
+        self.hung = hung
         self.here = config.gpus // nodes()  # ranks on this node
         self.host = "127.0.0.1" if self.here == config.gpus else socket.gethostname()
         self.store = TCPStore(self.host, 0, is_master=True, wait_for_workers=False)
@@ -167,12 +181,21 @@ class RankProcesses:
 
     def order(self, rank: int) -> RankOrder:
         data_dir = str(self.data_dir.absolute()) if self.data_dir else None
-        accelerator, config = device_of(self.config), self.config.model_dump()
-        return RankOrder(config, self.plugins, data_dir, accelerator, self.host, self.store.port, rank, rank)
+        return RankOrder(
+            config=self.config.model_dump(),
+            plugins=self.plugins,
+            data_dir=data_dir,
+            accelerator=device_of(self.config),
+            host=self.host,
+            port=self.store.port,
+            rank=rank,
+            local=rank,
+        )
 
     def start_elsewhere(self) -> "subprocess.Popen[bytes]":
         """Start one srun for all ranks on the job's other nodes, and return its process. The ranks share its input."""
-        others, cores = nodes() - 1, int(os.environ.get("SLURM_CPUS_PER_TASK", "1"))
+        others = nodes() - 1
+        cores = int(os.environ.get("SLURM_CPUS_PER_TASK", "1"))
         srun = ["srun", "--overlap", "--unbuffered", "--kill-on-bad-exit=1", "--relative=1", f"--nodes={others}"]
         srun += [f"--ntasks={others * self.here}", f"--ntasks-per-node={self.here}"]
         srun += [f"--cpus-per-task={max(1, cores // self.here)}"]
@@ -205,8 +228,9 @@ class RankProcesses:
         while True:
             lost = self.lost_ranks()  # before the reports: a rank that is gone has reported already
             reports = read_failures(self.watched)
-            if own := [report for report in reports if not report.followed]:
-                return own[0].error()
+            causes = [report for report in reports if not report.followed]
+            if causes:
+                return causes[0].error()
             if lost:
                 return self.unreported_failure(lost[0])
             if time.monotonic() > deadline:
@@ -215,13 +239,15 @@ class RankProcesses:
 
     def unreported_failure(self, rank: int) -> RankLost:
         """Return the failure of a process that ended without a report. For an srun, the failed rank may be unknown."""
+        is_elsewhere = rank == self.here
+        last = self.config.gpus - 1
+        name = f"a rank of {rank} to {last}" if is_elsewhere and rank < last else f"rank {rank}"
         code = self.processes[rank].returncode
-        how = f"was lost (signal {signal.Signals(-code).name})" if code < 0 else f"was lost (status {code})"
-        elsewhere, last = rank == self.here, self.config.gpus - 1
-        name = f"a rank of {rank} to {last}" if elsewhere and rank < last else f"rank {rank}"
+        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
+        text = f"{name} was lost ({how})"
         if self.silent:
-            name, how = f"rank {min(self.silent)}", f"gave no sign of life for {SILENT_SECONDS:.0f} s: killed"
-        return RankLost(f"{name} {how}", node="" if elsewhere else None)
+            text = f"rank {min(self.silent)} gave no sign of life for {SILENT_SECONDS:.0f} s: killed"
+        return RankLost(text, node="" if is_elsewhere else None)
 
     def watch(self) -> None:
         """Watch the ranks, and kill this process if it hangs because of a lost rank. Runs in a thread."""

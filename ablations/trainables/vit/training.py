@@ -51,15 +51,15 @@ def environment(config: Config) -> dict[str, Fact]:
 
 def kernel_choices(config: Config, accelerator: str) -> dict[str, Fact]:
     """Return the settings by which PyTorch chooses kernels. Different kernels round differently."""
-    found: dict[str, Fact] = {
+    choices: dict[str, Fact] = {
         "compile": compiles(config, accelerator),
         "attention": kernel_name(config, accelerator),
         "matmul_precision": torch.get_float32_matmul_precision(),
     }
     if accelerator == "cuda":  # by default, only convolutions use TF32
         allowed = {"products": torch.backends.cuda.matmul.allow_tf32, "convolutions": torch.backends.cudnn.allow_tf32}
-        found["tf32"] = " and ".join(name for name, yes in allowed.items() if yes) or "none"
-    return found
+        choices["tf32"] = " and ".join(name for name, yes in allowed.items() if yes) or "none"
+    return choices
 
 
 def ensure_device(config: Config, needs_gpu: bool) -> None:
@@ -69,9 +69,10 @@ def ensure_device(config: Config, needs_gpu: bool) -> None:
     if config.device == "cuda":
         require_gpu()
     if config.gpus > 1 and config.device != "cpu":
-        needed, there = config.gpus // machine.nodes(), torch.cuda.device_count()
-        if there < needed:
-            raise NoGpu(f"gpus={needed}: this process sees {there}; as many processes without one: device=cpu")
+        needed = config.gpus // machine.nodes()
+        visible = torch.cuda.device_count()
+        if visible < needed:
+            raise NoGpu(f"gpus={needed}: this process sees {visible}; as many processes without one: device=cpu")
 
 
 def train(config: Config, run: store.Attempt, parents: Mapping[str, Parent], context: Context) -> Outcome:
@@ -84,7 +85,8 @@ def train(config: Config, run: store.Attempt, parents: Mapping[str, Parent], con
         run.compiling = lambda: None  # the code is used again
     compiled.add(same_code)
     run.on_record = lambda facts: warn_of(facts, context)
-    parent, teacher = parents.get("init_from"), parents.get("teacher")
+    parent = parents.get("init_from")
+    teacher = parents.get("teacher")
     with rank_processes.join_ranks(config, context.plugins, context.data_dir, context.on_hang) as ranks:
         outcome = loop.train(
             config,
@@ -102,7 +104,8 @@ def train(config: Config, run: store.Attempt, parents: Mapping[str, Parent], con
 
 def warn_of(facts: Facts, context: Context) -> None:
     """Warn if compilation failed, or if a step is not one CUDA graph although the config allows it."""
-    if why := facts.get("compile_failed"):
+    why = facts.get("compile_failed")
+    if why:
         context.warn(f"the model cannot be compiled here, so it is trained uncompiled: {why}")
     graph = str(facts.get("cuda_graph", ""))
     if graph.startswith(NONE) and not graph.endswith(ASKED):
@@ -112,5 +115,5 @@ def warn_of(facts: Facts, context: Context) -> None:
 def compute_eval(name: str, config: Config, weights: bytes, number: int | None, data_dir: Path | None) -> EvalResult:
     entry, named = evals.find(name)
     with compute_settings(config):
-        found = entry.compute(restore_model(config, weights), number or named, data_dir)
-    return EvalResult(found.metrics, found.notes, found.details, found.arrays)
+        computed = entry.compute(restore_model(config, weights), number or named, data_dir)
+    return EvalResult(computed.metrics, computed.notes, computed.details, computed.arrays)

@@ -41,7 +41,7 @@ def config_choices(found: Survey, device: str) -> list[Choice]:
 
 def model(found: Survey, device: str) -> Iterator[Choice]:
     patch, size = patch_and_size(found.side, device)
-    most, width, depth = next((one for one in MODELS if found.train <= one[0]), (MODELS[-1][0], *LARGE))
+    most, width, depth = next((sizes for sizes in MODELS if found.train <= sizes[0]), (MODELS[-1][0], *LARGE))
     fits = found.side <= LARGEST[device]
     size_reason = "the size of the images, or just below" if fits else f"more is slow on {device}"
     yield Choice("image_size", size, size_reason)
@@ -73,7 +73,7 @@ def training(found: Survey, device: str) -> Iterator[Choice]:
     yield Choice("augment", "crop", "small shifts; flip-crop where a mirrored image has the same class")
     yield Choice("steps", steps, f"by rule {EPOCHS} epochs, {limits}")
     yield Choice("batch", batch, "at least 16 steps an epoch" if batch > 8 else "few images")
-    width = next(one.value for one in model(found, device) if one.key == "width")
+    width = next(choice.value for choice in model(found, device) if choice.key == "width")
     lr = rounded(RATE * math.sqrt(RATE_WIDTH / width))
     yield Choice("lr", lr, f"AdamW's usual {RATE} x sqrt({RATE_WIDTH} / width); --tune measures it")
     yield Choice("warmup", 0.1, "of the steps")
@@ -95,7 +95,7 @@ def margin(found: Survey) -> Choice:
 def axes(settings: Settings, found: Survey) -> Iterator[Choice]:
     """Yield the axes that studies take from a recipe with these settings."""
     patch, size, width, depth = (settings[key] for key in ("patch", "image_size", "width", "depth"))
-    patches = [one for one in (patch // 2, patch, 2 * patch) if one and size % one == 0 and size // one >= 2]
+    patches = [side for side in (patch // 2, patch, 2 * patch) if side and size % side == 0 and size // side >= 2]
     yield Choice("patch", patches, "half and twice the patch")
     yield Choice("lr", learning_rates(settings["lr"]), "half-decades each way")
     smallest = min(found.classes.values())
@@ -120,12 +120,12 @@ def render(found: Survey, device: str, tuned: dict[str, Choice], copied: dict[st
 
     tuned: key -> measured choice, which replaces the rule's choice. copied: the arms of the recipe digits.
     """
-    config = [tuned.get(one.key, one) for one in config_choices(found, device)]
-    settings = {one.key: one.value for one in config}
+    config = [tuned.get(choice.key, choice) for choice in config_choices(found, device)]
+    settings = {choice.key: choice.value for choice in config}
     assert settings["width"] % settings["heads"] == 0, "widths are multiples of HEAD"
     varied = list(axes(settings, found))
-    values = {one.key: one.value for one in varied}
-    arms = [Choice(*one) for one in copied_and_adapted_arms(copied, settings, values["patch"], device == GPU)]
+    values = {choice.key: choice.value for choice in varied}
+    arms = list(copied_and_adapted_arms(copied, settings, values["patch"], device == GPU))
     finetune = finetune_settings(settings, values["data_fraction"])
     lines = [
         f"# A recipe for {found.name}, by `ablate init`. Change whatever you know better: a comment is the rule by",
@@ -147,10 +147,10 @@ def render(found: Survey, device: str, tuned: dict[str, Choice], copied: dict[st
     return "\n".join(lines) + "\n"
 
 
-def columns(some: list[Choice], indent: str = "  ") -> list[str]:
-    texts = [indent + yaml_line(one.key, one.value) for one in some]
+def columns(choices: list[Choice], indent: str = "  ") -> list[str]:
+    texts = [indent + yaml_line(choice.key, choice.value) for choice in choices]
     width = max(map(len, texts))
-    return [f"{text:{width}}  # {one.reason}" for text, one in zip(texts, some, strict=True)]
+    return [f"{text:{width}}  # {choice.reason}" for text, choice in zip(texts, choices, strict=True)]
 
 
 def yaml_line(key: str, value: Any) -> str:
@@ -167,20 +167,22 @@ FINETUNE_STEPS = 500  # minimum steps of fine-tuning; otherwise, a quarter of th
 
 def copied_and_adapted_arms(
     copied: dict[str, Settings], settings: Settings, patches: list[int], on_gpu: bool
-) -> Iterator[tuple[str, Settings, str]]:
-    """Yield (name, settings, reason) for each arm that studies take from a recipe.
+) -> Iterator[Choice]:
+    """Yield a choice for each arm that studies take from a recipe, under the arm's name.
 
     copied: the arms of the recipe digits, which those without a rule repeat. settings: the new recipe's config.
     patches: its patch sizes, in ascending order.
     """
     rules = adapted_arms(settings, patches, on_gpu)
-    for name, own in copied.items():
-        yield name, *rules.get(name, (own, "as in the recipe digits"))
+    for name, of_digits in copied.items():
+        yield Choice(name, *rules.get(name, (of_digits, "as in the recipe digits")))
 
 
 def adapted_arms(settings: Settings, patches: list[int], on_gpu: bool) -> dict[str, tuple[Settings, str]]:
     """Return the arms that a new recipe does not copy from the recipe digits: name -> (settings, reason)."""
-    width, depth, batch = settings["width"], settings["depth"], settings["batch"]
+    width = settings["width"]
+    depth = settings["depth"]
+    batch = settings["batch"]
     smaller = {"width": width * 3 // 4, "depth": max(1, depth // 2), "patch": patches[-1]}
     larger = {"width": width * 3 // 2, "depth": depth * 3 // 2, "patch": patches[0]}
     original = {"position": "1d", "pool": "cls", "batch": 4 * batch}

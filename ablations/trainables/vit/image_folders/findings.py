@@ -41,8 +41,8 @@ def outliers(images: Mapping[str, Facts]) -> list[str]:
     """Return the images whose shorter side is below half or above twice the median, or [] if they are over 2%."""
     sides = {name: min(image.size) for name, image in images.items()}
     median = float(np.median(list(sides.values())))
-    found = [f"{name} ({side} pixels)" for name, side in sides.items() if not median / 2 <= side <= 2 * median]
-    return found if len(found) <= MOST_OUTLIERS * len(sides) else []
+    outside = [f"{name} ({side} pixels)" for name, side in sides.items() if not median / 2 <= side <= 2 * median]
+    return outside if len(outside) <= MOST_OUTLIERS * len(sides) else []
 
 
 def shape_notes(images: Mapping[str, Facts]) -> Iterator[str]:
@@ -65,8 +65,8 @@ def class_notes(classes: Sequence[str], train: Sequence[int], test: Sequence[int
     train, test: the number of training and test images of each class.
     """
     large, small = int(np.argmax(train)), int(np.argmin(train))
-    one = "one class" if train[large] == train[small] else f"'{classes[large]}', the largest class,"
-    yield f"chance   always answering {one} is right on {test[large] / sum(test):.1%} of the test images"
+    answer = "one class" if train[large] == train[small] else f"'{classes[large]}', the largest class,"
+    yield f"chance   always answering {answer} is right on {test[large] / sum(test):.1%} of the test images"
     ratio = train[large] / train[small]
     if ratio >= LEAST_RATIO:
         yield (
@@ -101,11 +101,11 @@ def equal_images(records: Records, open_pack: Callable[[], Pack]) -> list[Group]
     """
     checksums = {index: record.tobytes() for index, record in enumerate(records[["crc", "size"]])}
     groups: list[Group] = []
-    for alike in equal_groups(checksums):
+    for candidates in equal_groups(checksums):
         pack = open_pack()
-        images = np.empty((len(alike), *pack.shape), np.uint8)
-        pack.read(np.array(alike), images)
-        groups += equal_groups({index: image.tobytes() for index, image in zip(alike, images, strict=True)})
+        images = np.empty((len(candidates), *pack.shape), np.uint8)
+        pack.read(np.array(candidates), images)
+        groups += equal_groups({index: image.tobytes() for index, image in zip(candidates, images, strict=True)})
     return groups
 
 
@@ -186,7 +186,7 @@ def has_suffix(file: Path) -> bool:
 
 
 def image_kind(file: Path) -> str:
-    """Return the format of an image file by its content, or "" if it is no image that is known."""
+    """Return the format of an image file by its content, or "" if the format is unknown."""
     try:
         with open_regular(file) as stream:
             start = stream.read(12)
@@ -196,5 +196,5 @@ def image_kind(file: Path) -> str:
     except OSError:
         return ""
     except ValueError:  # of no format that is read
-        known = (kind for mark, kind in STARTS.items() if start.startswith(mark))
-        return BRANDS.get(start[8:], "") if start[4:8] == b"ftyp" else next(known, "")
+        kinds = (kind for mark, kind in STARTS.items() if start.startswith(mark))
+        return BRANDS.get(start[8:], "") if start[4:8] == b"ftyp" else next(kinds, "")

@@ -47,7 +47,8 @@ class Survey:
     def lines(self) -> list[str]:
         counts = sorted(self.classes.values())
         each = f"{counts[0]:,}" if counts[0] == counts[-1] else f"{counts[0]:,} to {counts[-1]:,}"
-        low, high = min(self.sides), max(self.sides)
+        low = min(self.sides)
+        high = max(self.sides)
         lines = [
             f"images   {self.train:,} to train and validate, {self.test:,} to test ({self.split})",
             f"classes  {len(counts):,}, of {each} training images each",
@@ -72,27 +73,28 @@ def survey(path: Path) -> Survey:
 
 def survey_pack(path: Path) -> Survey:
     """Return the survey of a pack from its index. Decodes only images whose checksums are equal."""
-    known = manifest(path, path.name)
-    records = read_index(path, known)
+    pack = manifest(path, path.name)
+    records = read_index(path, pack)
     labels = records["label"].astype(np.int64)
-    train, test = class_counts(labels[: known.train], known.classes), class_counts(labels[known.train :], known.classes)
-    classes = dict(zip(known.classes, train, strict=True))
+    train = class_counts(labels[: pack.train], pack.classes)
+    test = class_counts(labels[pack.train :], pack.classes)
+    classes = dict(zip(pack.classes, train, strict=True))
     refuse_small(path, classes, train, own_split=True)
-    groups = findings.equal_images(records, partial(Pack, path, known))
-    places = np.arange(known.train, known.images)
+    groups = findings.equal_images(records, partial(Pack, path, pack))
+    places = np.arange(pack.train, pack.images)
     notes = [
-        *findings.class_notes(known.classes, train, test),
+        *findings.class_notes(pack.classes, train, test),
         *findings.duplicate_notes(groups, "image {}".format, labels, places),
     ]
     return Survey(
-        data=known.name,
-        name=known.name,
-        train=known.train,
-        test=known.test,
+        data=pack.name,
+        name=pack.name,
+        train=pack.train,
+        test=pack.test,
         split="as packed",
         classes=classes,
-        channels=known.channels,
-        sides=[known.size],
+        channels=pack.channels,
+        sides=[pack.size],
         broken=[],
         notes=notes,
     )
@@ -111,11 +113,12 @@ def survey_folder(path: Path) -> Survey:
     images: dict[str, Facts] = {}
     broken: list[str] = []
     contents: dict[int, bytes] = {}  # index of a readable image -> its sha256
-    for index, (sha256, found) in enumerate(in_threads(partial(inspect, decode=decode), listing.files)):
-        if isinstance(found, Facts):
-            images[names[index]], contents[index] = found, sha256
+    for index, (sha256, facts) in enumerate(in_threads(partial(inspect, decode=decode), listing.files)):
+        if isinstance(facts, Facts):
+            images[names[index]] = facts
+            contents[index] = sha256
         else:
-            broken.append(f"{names[index]}: {found}")
+            broken.append(f"{names[index]}: {facts}")
     if not images:
         raise ValueError(f"{path}: none of its {len(names)} images can be read ({broken[0]})")
     folder = path.resolve()
@@ -126,7 +129,7 @@ def survey_folder(path: Path) -> Survey:
         test=len(listing.test),
         split=" and ".join(f"{part}/" for part in listing.parts) or "a fifth of each class is the test set",
         classes=classes,
-        channels=1 if all(one.gray for one in images.values()) else 3,
+        channels=1 if all(image.gray for image in images.values()) else 3,
         sides=[min(image.size) for image in images.values()],
         broken=broken,
         notes=[
@@ -145,13 +148,13 @@ def class_counts(labels: Indices, classes: Sequence[str]) -> list[int]:
 
 def inspect(file: Path, decode: bool) -> tuple[bytes, Facts | str]:
     """Return the result of `read_facts`. decode: whether an image that cannot be decoded is broken too."""
-    sha256, found = read_facts(file)
-    if decode and isinstance(found, Facts):
+    sha256, facts = read_facts(file)
+    if decode and isinstance(facts, Facts):
         try:
             eight_bits(open_image(file)).load()
         except Exception as error:  # whatever Pillow's many decoders raise
             return sha256, reason(error)
-    return sha256, found
+    return sha256, facts
 
 
 def refuse_small(path: Path, classes: dict[str, int], in_all: Sequence[int], own_split: bool) -> None:
