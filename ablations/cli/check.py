@@ -144,13 +144,16 @@ def check_recipe(file: str) -> None:
     else:
         print(f"  ok      settings {assignments(config, ', ')}")
     for name, settings in recipe.arms.items():
-        described = trainable.describe(resolved(f"arm {name}", settings))
-        print(f"  ok      arm {name}: {flops_text(described, size)}")
+        ratio = flops_text(trainable.describe(resolved(f"arm {name}", settings)), size)
+        print(f"  ok      arm {name}: {ratio}")
     if axes:
         print(f"  ok      the values of axes {', '.join(axes)}")
     for name, settings in recipe.stages.items():
         config = resolved(f"stage {name}", settings)
-        print(f"  ok      stage {name}: {config['steps']:,} steps of {config['batch']} images of {config['data']}")
+        text = "is valid"
+        if "params" in size:
+            text = f"{config['steps']:,} steps of {config['batch']} images of {config['data']}"
+        print(f"  ok      stage {name}: {text}")
 
 
 def flops_text(described: Settings, reference: Settings) -> str:
