@@ -9,8 +9,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from results import units
-from results.comparison.matching import ArmPair, Side, differing_settings, matched_pairs, sides
-from results.comparison.testing import Test, adjusted, arm_test, contrast_test, resolvable_differences, withheld
+from results.comparison.testing import (
+    ArmPair,
+    Side,
+    Test,
+    adjusted,
+    arm_test,
+    contrast_test,
+    differing_settings,
+    matched_pairs,
+    resolvable_differences,
+    sides,
+    withheld,
+)
 from results.records import NO_VERDICT, ChangedContrast, ComparedRow, Comparison, Contents, Reached, Row, study_fields
 from results.store.schemas import Metric
 from results.study_results import StudyResults, rows_of
@@ -145,9 +156,9 @@ def contents(studies: Sequence[StudyResults]) -> Contents:
 
 def provenance(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> dict[str, dict[str, list[str]]]:
     """Return field -> values in A and B, for provenance that differs. A plug-in counts only if A and B loaded it."""
-    left = provenance_values(a)
     right = provenance_values(b)
-    return {name: differing for name, differing in differing_values(left, right).items() if name in right}
+    common = {name: values for name, values in provenance_values(a).items() if name in right}
+    return differing_values(common, right)
 
 
 def provenance_values(studies: Sequence[StudyResults]) -> dict[str, set[str]]:
@@ -207,12 +218,9 @@ def row_notes(pair: ArmPair, test: Test | None, family: int) -> list[str]:
     texts = []
     for name, side in pair.sides.items():
         texts += [f"{name}: {note}" for note in trial_notes.absence_notes(side.arm, side.plan)]
-    if not a.is_namesake(b):
-        texts += [
-            f"{side.arm.name} of {side.plan.name} in {name}"
-            for name, side in pair.sides.items()
-            if side is not pair.first
-        ]
+    for name, side in pair.sides.items():
+        if side is not pair.first and not a.is_namesake(b):
+            texts.append(f"{side.arm.name} of {side.plan.name} in {name}")
     for name, late in pair.late.items():
         texts.append(f"{name}: {changes_text(late, pair.sides[name].plan)}")
     if test is None:

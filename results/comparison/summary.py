@@ -194,8 +194,11 @@ def gate_text(comparison: Comparison, margin: float | str | None = None) -> str:
         text = f"{len(failed)} of {units.amount_text(compared, 'arm')} may be worse by {size} or more"
     if failed:
         text += f" ({', '.join(f'{row.arm} of {row.name}{describe(row)}' for row in failed)})"
-    untested = Counter(IDENTICAL if row.verdict == IDENTICAL else row.untested for row in rows)
-    rest = ", ".join(f"{count} {reason}" for reason, count in untested.items() if reason)
+    untested = Counter[str]()
+    for row in rows:
+        if row.verdict == IDENTICAL or row.untested:
+            untested[row.untested or IDENTICAL] += 1
+    rest = ", ".join(f"{count} {reason}" for reason, count in untested.items())
     return "; ".join(filter(None, [text, sensitivity_text(comparison), rest]))
 
 

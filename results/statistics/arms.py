@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from results.statistics import contrast, intervals, looks, ratios, verdict
+from results.statistics import contrast, intervals, looks, verdict
 from results.statistics.contrast import Sample
 from results.statistics.intervals import Interval
 from results.statistics.looks import Look
@@ -181,7 +181,7 @@ def tested_contrasts(arms: Mapping[str, ArmResults], plan: Plan) -> dict[str, Co
     tested = {each.arm.name: each for each in untested}  # in the order of the plan
     for family, size in families(untested, plan):
         equivalent = [[] if each.is_at_edge else each.pair.advantages_at_looks for each in family]
-        margins = ratios.smallest_bounds(equivalent, size, verdict.ALPHA)
+        margins = intervals.smallest_bounds(equivalent, size, verdict.ALPHA)
         for each, margin_met in zip(adjusted(family, size), margins, strict=True):
             tested[each.arm.name] = replace(each, margin_met=margin_met)
     return tested

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from results.statistics import looks
 from results.statistics.contrast import Sample
-from results.statistics.ratios import AtLevel, Ratio
+from results.statistics.intervals import AtLevel, Ratio
 from results.statistics.verdict import Tie
 from results.store.schemas import Metric, Plan
 from results.store.schemas.metrics import margin_bound, margin_text, too_wide

@@ -4,8 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from results.statistics.intervals import Estimate
-from results.statistics.ratios import Ratio
+from results.statistics.intervals import Estimate, Ratio
 
 ALPHA = 0.05
 TOST_LEVEL = 1 - 2 * ALPHA  # of the interval that lies within the margin if both one-sided tests reject
@@ -85,7 +84,7 @@ def excludes_zero(difference: Estimate) -> bool:
     return interval is not None and not interval[0] <= 0 <= interval[1]
 
 
-def holm(p: Sequence[float | None], family: int) -> list[float | None]:
+def holm(p: Sequence[float | None], family: int = 0) -> list[float | None]:
     """Return p values adjusted by Holm's method (1979). family: planned tests. None stays None and counts as 1."""
     size = max(family, len(p))
     ascending = sorted((value, index) for index, value in enumerate(p) if value is not None)

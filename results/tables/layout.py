@@ -3,6 +3,7 @@
 Accuracies are percentages in md, latex and html, and fractions in csv and json.
 """
 
+import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -304,7 +305,9 @@ def unknown_column(name: str, metrics: Sequence[str]) -> ValueError:
 
 def shown_columns(table: Table, roomy: bool = False) -> list[str]:
     """Return the default columns of a table, which are the columns in SHOWN that apply. roomy: also those in ROOMY."""
-    hidden = {name for name in WHERE_KNOWN if all(row.value(name) is None for row in table.rows)}
+    hidden = set(WHERE_KNOWN)
+    for row in table.rows:
+        hidden -= {name for name in hidden if row.value(name) is not None}
     if not table.judged:
         hidden.update(JUDGED)
     if not roomy:
@@ -327,10 +330,11 @@ def grid_side_by_side(tables: Sequence[Table], columns: Sequence[str]) -> Grid:
     columns = [name for name in columns if name != "arm"]
     if not columns:
         raise ValueError("columns=arm: side by side, name at least one column of each recipe")
-    names = dict.fromkeys(row.arm for table in tables for row in table.rows)
     rows = {}
-    for arm in sorted(names, key=current_style().rank):
-        rows[arm] = [Cell(current_style().label(arm), arm)]
+    for row in sorted(
+        itertools.chain.from_iterable(table.rows for table in tables), key=lambda row: current_style().rank(row.arm)
+    ):
+        rows[row.arm] = [Cell(current_style().label(row.arm), row.arm)]
     grid = Grid(f"{tables[0].plan.study}: {tables[0].plan.question}", [], ["arm"], [False], list(rows.values()))
     grid.groups.append(("", 1))
     for table in tables:
@@ -340,8 +344,8 @@ def grid_side_by_side(tables: Sequence[Table], columns: Sequence[str]) -> Grid:
         grid.header.extend(beside.header)
         grid.numeric.extend(beside.numeric)
         cells = cells_by_arm(table, columns)
-        for arm, row in rows.items():
-            row += cells.get(arm, [Cell(ABSENT)] * len(columns))
+        for arm in rows:
+            rows[arm] += cells.get(arm, [Cell(ABSENT)] * len(columns))
         grid.closing.extend(f"{recipe}: {line}" for line in beside.closing)
         grid.groups.append((recipe, len(columns)))
     return grid

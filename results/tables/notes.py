@@ -195,8 +195,7 @@ def claim_note(judged: JudgedClaim) -> str:
 def tuning_notes(choice: PointChoice) -> list[str]:
     """Return notes on the grid points that the seeds of a tuned arm use."""
     notes = [*choice_notes(choice), *failure_notes(choice), *map(end_note, choice.ends)]
-    is_hole = ~choice.grid.is_complete
-    holes = [seed for seed, hole in zip(choice.grid.seeds, is_hole, strict=True) if hole]
+    holes = list(itertools.compress(choice.grid.seeds, ~choice.grid.is_complete))
     if holes:
         notes.append(f"{seeds_text(holes)} did not help to choose: some points of the grid are missing")
     return notes
@@ -209,7 +208,9 @@ def choice_notes(choice: PointChoice) -> list[str]:
         seeds = [seed for seed, chosen in choice.points.items() if chosen == point]
         if seeds:
             texts.append(f"{settings} ({seeds_text(seeds)})")
-    return [f"chosen by the other seeds' validation: {', '.join(texts)}"] if texts else []
+    if not texts:
+        return []
+    return [f"chosen by the other seeds' validation: {', '.join(texts)}"]
 
 
 def failure_notes(choice: PointChoice) -> list[str]:
@@ -222,20 +223,25 @@ def failure_notes(choice: PointChoice) -> list[str]:
             texts.append(f"{settings} ({count} of {len(grid.seeds)})")
     if not texts:
         return []
-    is_chosen = any(point is not None and counts[point] for point in choice.points.values())
-    then = "no other point is left to choose" if is_chosen else "not chosen"
+    then = "not chosen"
+    if any(point is not None and counts[point] for point in choice.points.values()):
+        then = "no other point is left to choose"
     return [f"trials diverged or collapsed at {', '.join(texts)}: {then}"]
 
 
 def point_texts(grid: TuningGrid) -> list[str]:
     """Return the settings of each grid point, such as "lr 0.001"."""
-    points = itertools.product(*grid.tune.values())
-    return [", ".join(f"{name} {value}" for name, value in zip(grid.tune, values, strict=True)) for values in points]
+    texts = []
+    for values in itertools.product(*grid.tune.values()):
+        texts.append(", ".join(f"{name} {value}" for name, value in zip(grid.tune, values, strict=True)))
+    return texts
 
 
 def end_note(end: GridEnd) -> str:
     """Return the note on a chosen end of the grid, with the value to add to the grid if there is one."""
-    add = "" if end.beyond is None else f"; add {end.setting} {end.beyond} to the grid"
+    add = ""
+    if end.beyond is not None:
+        add = f"; add {end.setting} {end.beyond} to the grid"
     if end.is_best:
         return f"its best {end.setting} lies at the edge of the grid, {end.value}: no verdict{add}"
     return f"{end.setting} {end.value}, at the edge of the grid, ties with {end.inner}{add}"
@@ -262,7 +268,7 @@ def start_notes(study: StudyResults) -> list[str]:
         return []
     stages = {arm.name: arm.parent for arm in study.plan.arms}
     accuracy: dict[str, dict[int, float]] = defaultdict(dict)  # stage -> seed -> value; arms share these trials
-    for arm, seed, value in zip(*(study.columns[name] for name in ("arm", "seed", START)), strict=True):
+    for arm, seed, value in zip(*map(study.columns.__getitem__, ("arm", "seed", START)), strict=True):
         if not math.isnan(value):
             accuracy[stages[arm]][seed] = value
     means = [f"{name} {fmean(values.values()):.1%} (n = {len(values)})" for name, values in accuracy.items()]
@@ -289,7 +295,7 @@ def correction_text(counted: Sequence[Look], what: str) -> str:
     """Return how p is corrected for looks, as text. what: the looks, "tables" or "comparisons"."""
     products = []
     for look in counted:
-        seeds = " and ".join(str(len(side)) for side in look.seeds)
+        seeds = " and ".join(map(str, map(len, look.seeds)))
         products.append(f"{look.factor} x p with {seeds} seeds" if look.is_whole else f"1, as {seeds} seeds are gone")
     return (
         f"p is corrected for {len(counted)} {what} that were or could have been made: "

@@ -12,8 +12,7 @@ from statsmodels.stats.proportion import proportion_confint
 from statsmodels.stats.weightstats import ttost_paired
 
 from results.statistics import intervals, power
-from results.statistics.intervals import Estimate
-from results.statistics.ratios import Ratio
+from results.statistics.intervals import Estimate, Ratio
 from results.statistics.verdict import Tie, fisher_p, holm, verdict
 from results.tables.notes import verdict_notes
 
