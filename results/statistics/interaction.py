@@ -24,14 +24,14 @@ POSITIVE, NEGATIVE = "positive", "negative"
 class JudgedInteraction:
     """An interaction with its estimates and verdict: positive, negative, not-resolved, or None if untested.
 
-    arms: those of `planned`. four: ab - a - b + baseline by seed. logit: the same on the logit scale, None unless the
-    metric is an accuracy.
+    arms: those of `planned`. four: ab - a - b + baseline by seed. logit: the same on the logit scale, without a value
+    unless the metric is an accuracy.
     """
 
     planned: Interaction
     arms: Sequence[ArmResults]
     four: Sample
-    logit: Estimate | None
+    logit: Estimate
     p: float | None
     p_holm: float | None = None
 
@@ -56,7 +56,7 @@ class JudgedInteraction:
     def is_of_the_scale(self) -> bool:
         """Whether the logit has the opposite sign."""
         value = self.four.mean.value
-        if value is None or self.logit is None or self.logit.value is None:
+        if value is None or self.logit.value is None:
             return False
         return self.logit.value * value <= 0
 
@@ -76,7 +76,7 @@ def judge_interactions(plan: Plan, arms: Mapping[str, ArmResults]) -> list[Judge
     for planned in plan.interactions:
         four_arms = [arms[name] for name in planned.arms]
         four = interaction_sample([arm.sample for arm in four_arms])
-        logit = None
+        logit = Estimate(0, None)
         if plan.split is not None and plan.primary_metric.is_accuracy:
             images = plan.split.images_per_test
             logit = interaction_sample([logits(arm.sample, images) for arm in four_arms]).mean

@@ -5,9 +5,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from results.records import INTERVAL, Claim, Interaction, Interval, NoteSubjects, Row, Table
-from results.statistics import arms as arms_of_study
 from results.statistics import claims, contrast, interaction, intervals, tuned_pairs, tuning
-from results.statistics.arms import ArmResults, Contrast
+from results.statistics.arms import ArmResults, Contrast, arm_results, simultaneous_intervals, tested_contrasts
 from results.statistics.claims import JudgedClaim
 from results.statistics.interaction import JudgedInteraction
 from results.statistics.tuning import PointChoice
@@ -41,14 +40,14 @@ def table_of_plan(
     tuned, choices = tuning.with_tuned(study)
     plan = with_tuning_notes(tuned.plan, choices)
     whole = replace(tuned, plan=plan)
-    arms = arms_of_study.arm_results(whole, choices)
-    contrasts = arms_of_study.tested_contrasts(arms, plan)
+    arms = arm_results(whole, choices)
+    contrasts = tested_contrasts(arms, plan)
     unfinished = is_unfinished(arms.values())
     judged = interim or not unfinished
     arm_rows = rows_of_arms(arms.values(), whole, besides)
-    rows = compared_rows(arm_rows, contrasts, plan, judged)
+    rows = compared_rows(arm_rows, contrasts, judged)
     if simultaneous:
-        at_once = arms_of_study.simultaneous_intervals(contrasts.values(), plan)
+        at_once = simultaneous_intervals(contrasts.values(), plan)
         rows = [replace(row, delta_ci95_simultaneous=at_once.get(row.arm)) for row in rows]
     interactions = list(map(interaction_record, interaction.judge_interactions(plan, arms)))
     judged_claims = list(map(claim_record, claims.judge_claims(plan, arms, contrasts)))
@@ -154,7 +153,7 @@ def arm_row(results: ArmResults, plan: Plan) -> Row:
     )
 
 
-def compared_rows(arm_rows: Sequence[Row], contrasts: Mapping[str, Contrast], plan: Plan, judged: bool) -> list[Row]:
+def compared_rows(arm_rows: Sequence[Row], contrasts: Mapping[str, Contrast], judged: bool) -> list[Row]:
     """Return the rows with their differences from the baseline."""
     usual = notes.usual_deviation([each.pair.own for each in contrasts.values()])
     rows = []
@@ -245,22 +244,19 @@ def withheld_notes(contrasts: Mapping[str, Contrast]) -> list[str]:
 
 def interaction_record(judged: JudgedInteraction) -> Interaction:
     mean = judged.four.mean
-    record = Interaction(
+    return Interaction(
         name=judged.planned.name,
         arms=judged.planned.arms,
         n=mean.n,
         interaction=mean.value,
         ci95=mean.interval(),
-        logit=None,
-        logit_ci95=None,
+        logit=judged.logit.value,
+        logit_ci95=judged.logit.interval(),
         p=judged.p,
         p_holm=judged.p_holm,
         verdict=judged.verdict,
         notes=notes.interaction_notes(judged),
     )
-    if judged.logit is None:
-        return record
-    return replace(record, logit=judged.logit.value, logit_ci95=judged.logit.interval())
 
 
 def claim_record(judged: JudgedClaim) -> Claim:

@@ -146,7 +146,7 @@ def test_columns_are_chosen_by_key() -> None:
     [
         ("md", ["arm", "n", "arm"], r"columns=arm,n,arm: arm occurs twice"),
         ("csv", [""], r"columns=: one of arm, n"),
-        ("md", ["means"], r"columns=means: one of arm, n, .* \(did you mean 'mean'\?\)"),
+        ("md", ["means"], r"columns=means: one of arm, n, .*; did you mean 'mean'\?"),
         ("markdown", None, r"format=markdown: one of md, latex, csv, json, html"),
     ],
 )
