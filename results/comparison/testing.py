@@ -380,7 +380,7 @@ def sample_test(a: Side, b: Side, left: Sample, right: Sample) -> Test:
         at_looks.append(replace(at, factor=look.factor))
     p = None
     if difference.tested.p_value is not None:
-        p = looks.corrected_p(at_looks, lambda at: looks.p_of_same_sign(at.tested, difference.tested))
+        p = min([1.0, *(at.factor * looks.p_of_same_sign(at.tested, difference.tested) for at in at_looks)])
     return Test(
         a=a,
         b=b,

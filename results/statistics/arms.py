@@ -207,11 +207,11 @@ def p_with_stability(p: float | None, arm: ArmResults, baseline: ArmResults, cou
     """
     if not arm.unstable:
         return p
-
-    def p_at(look: Look) -> float:
-        return verdict.fisher_p(*arm.unstable_trials(look.seeds[-1]), *baseline.unstable_trials(look.seeds[0]))
-
-    more = looks.corrected_p(looks.whole_looks(counted), p_at)
+    products = [1.0]
+    for look in looks.whole_looks(counted):
+        counts = *arm.unstable_trials(look.seeds[-1]), *baseline.unstable_trials(look.seeds[0])
+        products.append(look.factor * verdict.fisher_p(*counts))
+    more = min(products)
     if p is None or baseline.unstable:
         return more
     return min(1.0, 2 * min(p, more))

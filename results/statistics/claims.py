@@ -46,14 +46,17 @@ def judge_claims(plan: Plan, arms: Mapping[str, ArmResults], contrasts: Mapping[
     """Return the study's claims with verdicts, one for each claim that `claims_at_points` yields.
 
     A claim about an arm and its baseline takes its p values from the table. All other pairs of arms form a separate
-    Holm family. A claim about an arm that the plan lacks is untested. contrasts: arm -> contrast with its baseline.
+    Holm family, with margins as shares of the error of a's baseline. A claim about an arm that the plan lacks is
+    untested. contrasts: arm -> contrast with its baseline.
     Raises ValueError if a claim is not "a < b" or "a ~ b".
     """
     claimed = [parts for text in plan.claims for parts in claims_at_points(text, plan)]
     others = {}
     for a, _, b in claimed:
         if a in arms and b in arms and table_contrast(a, b, contrasts) is None:
-            others[a, b] = claimed_contrast(arms[a], arms[b], arms, plan)
+            baseline = arms[arms[a].arm.baseline]
+            pair = paired(arms[a], arms[b], baseline, plan)
+            others[a, b] = Contrast(arms[a], arms[b], pair, pair.tie(baseline.sample.mean.value), pair.p_value)
     tests = dict(zip(others, adjusted([*others.values()], len(others)), strict=True))
     judged = []
     for parts in claimed:
@@ -69,13 +72,6 @@ def table_contrast(a: str, b: str, contrasts: Mapping[str, Contrast]) -> Contras
         if arm in contrasts and contrasts[arm].baseline.name == baseline:
             return contrasts[arm]
     return None
-
-
-def claimed_contrast(a: ArmResults, b: ArmResults, arms: Mapping[str, ArmResults], plan: Plan) -> Contrast:
-    """Return the untested contrast a - b, with margins as shares of the error of a's baseline."""
-    baseline = arms[a.arm.baseline]
-    pair = paired(a, b, baseline, plan)
-    return Contrast(a, b, pair, pair.tie(baseline.sample.mean.value), pair.p_value)
 
 
 def claims_at_points(text: str, plan: Plan) -> Iterator[Parts]:

@@ -7,9 +7,8 @@ sums to 1 over any number of looks, this errs in at most 5%. The first look of a
 grows is left uncorrected, because nobody knows yet whether more follow. With it, all looks err in at most 7.5%.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
 
 from results.statistics.contrast import Sample
 from results.statistics.intervals import Estimate
@@ -17,16 +16,6 @@ from results.store.schemas import Arm, Declaration, Plan
 
 Trials = frozenset[str]  # the trials of one seed of a contrast, by id
 Seeds = frozenset[int]
-
-
-class Weighted(Protocol):
-    """Anything whose p value is multiplied by a factor, such as a look."""
-
-    @property
-    def factor(self) -> int: ...
-
-
-AtLook = TypeVar("AtLook", bound=Weighted)
 
 
 @dataclass(frozen=True)
@@ -50,34 +39,22 @@ def p_value(pairs: Sample, plan: Plan) -> float | None:
     """
     if pairs.tested.p_value is None:
         return None
+    products = [1.0]
+    for look in looks_at(pairs, plan):
+        at_look = pairs.only_seeds(*look.seeds).tested
+        products.append(look.factor * p_of_same_sign(at_look, pairs.tested))
+    return min(products)
 
-    def p_at(look: Look) -> float | None:
-        return p_of_same_sign(pairs.only_seeds(*look.seeds).tested, pairs.tested)
 
-    return corrected_p(looks_at(pairs, plan), p_at)
-
-
-def p_of_same_sign(at_look: Estimate, whole: Estimate) -> float | None:
-    """Return the p value at a look, or None without a test or if the difference over all seeds has the other sign.
+def p_of_same_sign(at_look: Estimate, whole: Estimate) -> float:
+    """Return the p value at a look, or 1 without a test or if the difference over all seeds has the other sign.
 
     A verdict is about the difference over all seeds.
     """
-    if (at_look.value or 0.0) * (whole.value or 0.0) <= 0:
-        return None
+    is_same = (at_look.value or 0.0) * (whole.value or 0.0) > 0
+    if at_look.p_value is None or not is_same:
+        return 1.0
     return at_look.p_value
-
-
-def corrected_p(looks: Iterable[AtLook], p_at: Callable[[AtLook], float | None]) -> float:
-    """Return the smallest product of a look's factor and its p value, at most 1.
-
-    p_at: returns the p value at a look, or None, which counts as 1.
-    """
-    smallest = 1.0
-    for look in looks:
-        p = p_at(look)
-        if p is not None:
-            smallest = min(smallest, look.factor * p)
-    return smallest
 
 
 def looks_at(pairs: Sample, plan: Plan) -> list[Look]:

@@ -98,7 +98,7 @@ class Pair:
         if self.plan.margin is None or self.own.tested.se is None:
             return None
         bound = margin_bound(self.plan.margin)
-        return looks.corrected_p(self.advantages_at_looks, lambda at: at.p_below(bound))
+        return min([1.0, *(at.factor * at.p_below(bound) for at in self.advantages_at_looks)])
 
     def tie(self, baseline: float | None) -> Tie | None:
         """Return the difference beside the plan's margin, or None without a margin. baseline: the baseline's mean."""

@@ -14,7 +14,6 @@ from results import units
 from results.records import (
     INTERVAL,
     VERDICT_TEXT,
-    Interaction,
     Interval,
     Row,
     Table,
@@ -521,8 +520,10 @@ def published_source(table: Table) -> str:
 
 # -- CSV -----------------------------------------------------------------------------------------------------
 
-# the fields of an interaction in CSV
-INTERACTION = ("interaction", "ci95", "logit", "logit_ci95", "n", "p", "p_holm", "verdict", "notes")
+INTERACTION = {  # column of CSV -> field of an interaction
+    "interaction": "interaction",
+    **{f"interaction_{name}": name for name in ("ci95", "logit", "logit_ci95", "n", "p", "p_holm", "verdict", "notes")},
+}
 
 
 def csv_rows_of_recipes(tables: Sequence[Table], columns: Sequence[str] | None) -> list[dict[str, Plain]]:
@@ -536,25 +537,18 @@ def csv_rows_of_recipes(tables: Sequence[Table], columns: Sequence[str] | None) 
 
 def csv_rows(tables: Sequence[Table], columns: Sequence[str] | None = None) -> list[dict[str, Plain]]:
     """Return a CSV row per arm, with `columns`, or by default COLUMNS and the fields of any interactions."""
-    has_interactions = not columns and any(table.interactions for table in tables)
+    fields = {}
+    if not columns and any(table.interactions for table in tables):
+        fields = INTERACTION
     rows = []
     for table in tables:
         interactions = {interaction.name: interaction for interaction in table.interactions}
         for row in with_marks(table):
             cells = {name: row.value(name) for name in columns or COLUMNS}
-            if has_interactions:
-                cells |= interaction_cells(interactions.get(row.arm))
+            for column, field in fields.items():
+                cells[column] = getattr(interactions.get(row.arm), field, None)
             rows.append(flat_cells(cells))
     return rows
-
-
-def interaction_cells(interaction: Interaction | None) -> dict[str, Any]:
-    """Return column -> value of the fields of an interaction, all None without one."""
-    cells = {}
-    for name in INTERACTION:
-        column = name if name == "interaction" else f"interaction_{name}"
-        cells[column] = getattr(interaction, name, None)
-    return cells
 
 
 def flat_cells(values: Mapping[str, Any]) -> dict[str, Plain]:

@@ -185,7 +185,11 @@ def row_with_contrast(row: Row, contrast: Contrast, judged: bool, usual: float) 
     if pairs.mean_over_images is not None:
         row = replace(row, delta_ci95_images=pairs.mean_over_images.interval())
     if not any(contrast.unstable):
-        row = replace(row, margin_met=margin_met(contrast.margin_met, plan))
+        met = contrast.margin_met
+        if met is not None and isinstance(plan.margin, str):
+            row = replace(row, margin_met=share_text(met))
+        else:
+            row = replace(row, margin_met=met)
     if judged:
         row = replace(row, p=contrast.p, p_holm=contrast.p_holm, verdict=contrast.verdict)
     return row.with_notes(
@@ -219,13 +223,6 @@ def difference_notes(contrast: Contrast, word: str | None) -> list[str]:
         grid=bool(contrast.pair.ahead),
         unstable=contrast.unstable,
     )
-
-
-def margin_met(bound: float | None, plan: Plan) -> float | str | None:
-    """Return a smallest margin as the plan's margin is: in the metric's unit, or as a share such as "25%"."""
-    if bound is None or not isinstance(plan.margin, str):
-        return bound
-    return share_text(bound)
 
 
 def withheld_notes(contrasts: Mapping[str, Contrast]) -> list[str]:
