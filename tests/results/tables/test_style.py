@@ -57,7 +57,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 WRONG = [
-    ("sizes: {width: 3}", "unknown key sizes: one of size, fonts, colours, order, labels, digits, title, notes; did you mean"),
+    ("sizes: {width: 3}", "unknown key sizes: one of size, fonts, colours, order, labels, digits, title, notes; did"),
     ("size: {widht: 3}", "unknown key size.widht: one of width, full, column, dpi; did you mean 'width'?"),
     ("size: {width: half}", "size.width=half: allowed is full, column, or inches"),
     ("size: {width: 0}", "size.width=0: allowed is a number from 1 to 50"),
