@@ -81,8 +81,11 @@ class Campaign:
 
     @property
     def is_own(self) -> bool:
-        """Whether this user owns the campaign's folder and the code that its jobs run."""
-        return self.owner == os.lstat(self.code).st_uid == os.geteuid()
+        """Whether this user owns the campaign's folder and the code that its jobs run, if it is still there."""
+        owners = {self.owner}
+        with suppress(FileNotFoundError):
+            owners.add(os.lstat(self.code).st_uid)
+        return owners == {os.geteuid()}
 
     @property
     def cancelled(self) -> bool:

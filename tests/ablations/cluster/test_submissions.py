@@ -239,6 +239,12 @@ def test_copied_run_directory_has_no_jobs(runs: Path, tmp_path: Path) -> None:
     assert "0 submissions cancelled, 0 jobs removed" in submit.cancel(tmp_path / "copy", {POSITION})
 
 
+def test_submission_whose_code_was_purged_is_cancelled(runs: Path, slurm: Queue) -> None:
+    campaign = submitted(runs)
+    shutil.rmtree(campaign.code)
+    assert "1 submission cancelled" in submit.cancel(runs, {POSITION})
+
+
 def test_colleague_cancels_only_his_own(runs: Path, slurm: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     campaign = submitted(runs)
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
