@@ -147,11 +147,11 @@ def stated_cost(design: Design) -> schemas.StatedCost | None:
 def later_difference(design: Design, arm: Arm, baseline: Arm) -> schemas.LaterDifference | None:
     """Return the difference from the baseline that the recipe states for an arm after twice the steps, or None.
 
-    The recipe states differences in test accuracy at equal steps, with its own config as the baseline. They apply
+    The recipe states differences in one metric at equal steps, with its own config as the baseline. They apply
     neither to arms with co-changes nor to named arms that the study defines.
     """
     stated, study = design.applicable_recipe.at_twice_the_steps, design.study
-    if stated is None or design.metric != "test_accuracy" or study.budget != "steps":
+    if stated is None or design.metric != stated.metric or study.budget != "steps":
         return None
     is_own_arm = arm.change.named and study.arms[arm.change.name] != "axis"
     if is_own_arm or arm.change.co_changes or baseline.key != design.recipe_key:

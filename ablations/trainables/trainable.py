@@ -127,7 +127,7 @@ class Trainable(Protocol):
     """
 
     keys: Collection[str]
-    default_metric: str = "test_accuracy"
+    default_metric: str
     seed_keys: Collection[str] = frozenset({"seed"})
     how_it_runs: Collection[str] = frozenset()
     shorthands: Mapping[str, str] = MappingProxyType({})

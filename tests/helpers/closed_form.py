@@ -15,7 +15,7 @@ NAME = "closed_form:CLOSED_FORM"
 HELPERS = str(Path(__file__).parent)  # on PYTHONPATH, so that workers find this module
 DEFAULTS = {"rate": 0.5, "steps": 3, "pause": 0.0, "act": "", "seed": 0}
 RECIPE = f"{{description: A curve., train: '{NAME}', config: {{steps: 3}}, seeds: 3}}"
-STUDY = "{question: Which rate?, baseline: {rate: 0.5}, factors: {rate: [0.5, 0.25]}, metric: loss, margin: 0.01}"
+STUDY = "{question: Which rate?, baseline: {rate: 0.5}, factors: {rate: [0.5, 0.25]}, margin: 0.01}"
 
 
 def loss(settings: Settings, step: int) -> float:
@@ -26,6 +26,7 @@ class ClosedForm(Trainable):
     """Curves. act: Python source that runs before each step, and sees `step`, `run` and `context`."""
 
     keys = tuple(DEFAULTS)
+    default_metric = "loss"
     how_it_runs = frozenset({"pause"})
 
     def resolve(self, settings: Mapping[str, Any]) -> Settings:

@@ -60,6 +60,7 @@ class Vit(Trainable):
         "epochs": "give steps",
     }
     described = tuple(Cost.__dataclass_fields__)
+    default_metric = "test_accuracy"
     selection_metric = "val_accuracy"
     stage_evals = frozenset({"fewshot"})
     node_checks = machine_checks.NODE_CHECKS
