@@ -30,6 +30,12 @@ from vitcore.settings import Settings
 from vitcore.training.objectives import OBJECTIVE
 from vitcore.training.pretrained import read_fitting
 
+SHOTS = (1, 5, 10, 25)  # images per class
+DRAWS = 3  # number of random subsets of images over which an accuracy is averaged
+L2 = 2.0**10  # penalty on the weights
+BIAS = 100.0  # value of a constant feature, so large that the penalty on its weights is negligible
+EPSILON = 1e-5  # added to the standard deviation of each feature
+
 
 @dataclass(frozen=True)
 class Computed:
@@ -64,13 +70,6 @@ def batch_outputs(function: Callable[[Tensor], Tensor], config: Settings, data: 
     """Return the outputs (n, ...) of `function` for images standardized as in `data`, in the precision of `config`."""
     batches = images.batches(evaluation_batch(config, data.mean.device))
     return torch.cat([compute_in_precision(config, function, data.standardize(some)) for some in batches])
-
-
-SHOTS = (1, 5, 10, 25)  # images per class
-DRAWS = 3  # number of random subsets of images over which an accuracy is averaged
-L2 = 2.0**10  # penalty on the weights
-BIAS = 100.0  # value of a constant feature, so large that the penalty on its weights is negligible
-EPSILON = 1e-5  # added to the standard deviation of each feature
 
 
 @dataclass(frozen=True)

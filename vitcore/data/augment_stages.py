@@ -24,6 +24,10 @@ from vitcore.variant import Variant
 TRIES = 10  # random boxes per image
 GROUP = 64  # number of images resized at once on a GPU, which limits the memory used
 LARGE = 2**15  # bytes of a large image; a CPU flips large images one at a time, so that they stay in its cache
+LEVELS = 31  # number of magnitudes, as in torchvision
+WHITE = 255  # the largest value in torchvision's operations
+STEPS = 2**16  # number of values of a factor, which is drawn as an integer
+ORDERS = torch.tensor(list(permutations(range(3))))  # (6, 3)
 
 
 class Stage:
@@ -198,12 +202,6 @@ def resize_weights(start: Tensor, length: Tensor, size: int, side: int) -> Tenso
     inside = (pixels > 0) & (pixels < length[:, None, None])
     triangle = (1 - (pixels - centers).abs() / scale.clamp(min=1)).clamp(min=0) * inside
     return triangle / triangle.sum(dim=2, keepdim=True)
-
-
-LEVELS = 31  # number of magnitudes, as in torchvision
-WHITE = 255  # the largest value in torchvision's operations
-STEPS = 2**16  # number of values of a factor, which is drawn as an integer
-ORDERS = torch.tensor(list(permutations(range(3))))  # (6, 3)
 
 
 class Operation(NamedTuple):

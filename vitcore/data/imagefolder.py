@@ -33,6 +33,8 @@ SYSTEM_FOLDERS = frozenset(  # of macOS archives, network drives, Windows and di
 NO_IMAGES = f"has no images ({', '.join(sorted(SUFFIXES))})"
 File = TypeVar("File")
 Folder = tuple[int, int]  # device and inode, which identify a folder
+PART = 32  # files that a thread takes at once, because handing over one takes as long as reading a small one
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -223,10 +225,6 @@ def name_bytes(name: str) -> bytes:
 
 def refuse(path: Path, reason: str) -> NoReturn:
     raise ConfigError(f"data=imagefolder:{path}: {reason}")
-
-
-PART = 32  # files that a thread takes at once, because handing over one takes as long as reading a small one
-Result = TypeVar("Result")
 
 
 @cache

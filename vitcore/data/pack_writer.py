@@ -49,6 +49,13 @@ from vitcore.data.pack_sources import Source
 
 LARGEST_NOTE = 2**26  # bytes
 SIZE = 256  # default side of the stored squares, in pixels
+ONE_PARSER = threading.Lock()  # NumPy parses headers with ast, which fails in parallel threads of Python 3.11
+QUALITY = 95  # of JPEG
+SHARDS = 64  # smallest number of shards, so that several cores have work and a kill loses little
+SHARD_BYTES = 2**30  # largest size of a shard
+FILES = 512  # largest number of shards, because all of them stay open
+Counts = np.ndarray[Any, np.dtype[np.int64]]
+Advance = Callable[[int], object]  # takes the number of images processed since the last call; any thread may call it
 
 
 class PackOptions(Options):
@@ -138,16 +145,6 @@ def read_note_of_pack(folder: Path) -> Begun | None:
         return None
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise ConfigError(f"{folder / BEGUN}: damaged ({reason(error)}): remove {folder}, and pack anew") from None
-
-
-ONE_PARSER = threading.Lock()  # NumPy parses headers with ast, which fails in parallel threads of Python 3.11
-QUALITY = 95  # of JPEG
-SHARDS = 64  # smallest number of shards, so that several cores have work and a kill loses little
-SHARD_BYTES = 2**30  # largest size of a shard
-FILES = 512  # largest number of shards, because all of them stay open
-
-Counts = np.ndarray[Any, np.dtype[np.int64]]
-Advance = Callable[[int], object]  # takes the number of images processed since the last call; any thread may call it
 
 
 def pack(

@@ -28,6 +28,11 @@ CONSTANTS = (
 OF_PYTORCH = {"defaults", "_zero_grad_profile_name", "_warned_capturable_if_run_uncaptured"}
 OF_PYTORCH |= {"_need_device_dtype_check_for_fused", "_step_supports_amp_scaling"}
 HOOKS = "_optimizer_"  # the prefix of the attributes that hold hooks
+INDEX = "optimizer"
+OF_PARAMETERS, OF_GROUPS = "optimizer.", "optimizer_groups."  # prefixes of the tensors' names
+SET_BY_TRAINING = ("params", "lr")  # keys of a group
+PLAIN = (bool, int, float, str, type(None))
+DTYPES = ["float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"]
 
 
 class Fingerprints:
@@ -81,13 +86,6 @@ def attributes(optimizer: optim.Optimizer) -> dict[str, Any]:
     return {
         name: value for name, value in vars(optimizer).items() if name not in OF_PYTORCH and not name.startswith(HOOKS)
     }
-
-
-INDEX = "optimizer"
-OF_PARAMETERS, OF_GROUPS = "optimizer.", "optimizer_groups."  # prefixes of the tensors' names
-SET_BY_TRAINING = ("params", "lr")  # keys of a group
-PLAIN = (bool, int, float, str, type(None))
-DTYPES = ["float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"]
 
 
 class Record(BaseModel):

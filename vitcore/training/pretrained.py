@@ -24,6 +24,8 @@ from vitcore.training.distributed import Ranks
 from vitcore.training.parents import NONE, is_trial, timm_teacher
 
 RENAMED = re.compile(r"\.add(\d)\.scale\b")  # names until version 0.11, such as ".add1.scale"; now ".scale1.gamma"
+Weights = Mapping[str, Tensor]
+LEFT_BEHIND = ("head.", "objective.")  # parameters of the earlier task
 
 
 def read_tensors(payload: bytes) -> dict[str, Tensor]:
@@ -66,10 +68,6 @@ def read_tensor_file(path: str) -> dict[str, Tensor]:
 
 def renamed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {RENAMED.sub(r".scale\1.gamma", name): tensor for name, tensor in tensors.items()}
-
-
-Weights = Mapping[str, Tensor]
-LEFT_BEHIND = ("head.", "objective.")  # parameters of the earlier task
 
 
 def read_weights(path: str) -> Weights:

@@ -29,6 +29,8 @@ SHADES = 8  # shades of a channel: 3 bits
 CHOICE = site_code("masked patch choice")
 FATE = site_code("masked patch fate")
 OTHER = site_code("masked patch other")
+MASKED = site_code("masked autoencoder")
+EPSILON = 1e-6  # added to a patch's variance, as in the reference implementation
 
 
 class Masking(Objective):
@@ -165,10 +167,6 @@ def cut_patches(pixels: Tensor, patch: int) -> Tensor:
     """Return the patches (B, H / P, W / P, C, P, P) of images (B, C, H, W)."""
     B, C, H, W = pixels.shape
     return pixels.view(B, C, H // patch, patch, W // patch, patch).permute(0, 2, 4, 1, 3, 5)
-
-
-MASKED = site_code("masked autoencoder")
-EPSILON = 1e-6  # added to a patch's variance, as in the reference implementation
 
 
 class MaskingOptions(Masking.Options):
