@@ -157,9 +157,10 @@ def find(name: str, data_dir: Path | None = None) -> Path | None:
 
 def pack_names(data_dir: Path | None = None) -> list[str]:
     """Return the name of each pack in ABLATE_PACKS and `parent_folders`."""
-    own = (name for name, folder in own_packs().items() if Path(folder, MANIFEST).is_file())
-    there = (path.parent.name for folder in parent_folders(data_dir) for path in folder.glob(f"*/{MANIFEST}"))
-    return list(dict.fromkeys([*own, *there]))
+    names = [name for name, folder in own_packs().items() if Path(folder, MANIFEST).is_file()]
+    for folder in parent_folders(data_dir):
+        names += [path.parent.name for path in folder.glob(f"*/{MANIFEST}")]
+    return list(dict.fromkeys(names))
 
 
 def missing_pack(folder: Path) -> str:

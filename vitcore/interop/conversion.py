@@ -47,13 +47,12 @@ def check_kinds(model: nn.Module, kinds: dict[str, tuple[type[nn.Module], ...]])
 
 def check_alike(model: nn.Module, skeleton: nn.Module) -> None:
     """Raise ValueError if a module differs or is missing in one model. The message names the first such module."""
-    theirs = module_settings(model)
-    ours = module_settings(skeleton)
-    for name in [*theirs, *ours]:
-        if theirs.get(name) != ours.get(name):
-            there = theirs.get(name, "not there")
-            here = ours.get(name, "none")
-            raise ValueError(f"{name}: {there}, where this ViT has {here}")
+    actual = module_settings(model)
+    expected = module_settings(skeleton)
+    for name in [*actual, *expected]:
+        if actual.get(name) != expected.get(name):
+            has = expected.get(name, "none")
+            raise ValueError(f"{name}: {actual.get(name, 'not there')}, where this ViT has {has}")
 
 
 def module_settings(model: nn.Module) -> dict[str, str]:
@@ -95,8 +94,8 @@ def convert(config: Settings, theirs: Weights, patterns: Patterns, prefix: Tenso
 
 
 def rename(name: str, patterns: Patterns) -> str:
-    for ours, theirs in patterns.items():
-        name = re.sub(ours, theirs, name)
+    for pattern, replacement in patterns.items():
+        name = re.sub(pattern, replacement, name)
     return name
 
 

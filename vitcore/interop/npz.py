@@ -99,7 +99,7 @@ def read_arrays(path: Path) -> Arrays:
             if not prefixes:
                 raise ValueError(f"{path}: there is no array {PATCHES}")
             prefix = min(prefixes, key=len)
-            chosen = {name.removeprefix(prefix): one for name, one in members.items() if name.startswith(prefix)}
+            chosen = {name.removeprefix(prefix): member for name, member in members.items() if name.startswith(prefix)}
             total = sum(member.file_size for member in chosen.values())
             most = int(MOST * min(host_limits()))
             if total > most:

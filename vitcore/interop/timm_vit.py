@@ -192,7 +192,7 @@ def check_combinations(config: Settings) -> None:
 
 def config_of_timm(model: Any) -> Config:
     check_kinds(model, {"": (VisionTransformer,), "blocks.0": tuple(BLOCKS.values())})
-    pools = {theirs: ours for ours, theirs in TIMM_POOLS.items()}
+    pools = {timm_pool: pool for pool, timm_pool in TIMM_POOLS.items()}
     if model.global_pool not in pools:
         raise ValueError(f"global_pool={model.global_pool!r}: this ViT has {', '.join(pools)}")
     if model.pool_include_prefix:

@@ -95,7 +95,7 @@ def timm_classifier(config: Settings) -> nn.Module:
     import timm  # late: takes seconds
 
     arguments: dict[str, Any] = {"img_size": config.image_size}
-    arguments |= {theirs: getattr(config, ours) for theirs, ours in RATES.items()}
+    arguments |= {rate: getattr(config, name) for rate, name in RATES.items()}
     while True:
         try:
             with seeded(config.seed):

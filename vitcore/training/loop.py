@@ -114,7 +114,12 @@ def train_to_end(training: Training, run: Run, stop: Callable[[], bool], checkpo
         if time.monotonic() - shown >= TICK:
             run.progress(training.step, metrics)
             shown = time.monotonic()
-        take_step(training, run)
+        if training.train_step.compiling:
+            run.compiling()
+        training.advance()
+        if training.train_step.facts:
+            run.record(training.train_step.facts)
+            training.train_step.facts = {}
         if training.step in due:
             run.progress(training.step, metrics, evaluating=True)
             metrics = evaluate(training)
@@ -123,19 +128,6 @@ def train_to_end(training: Training, run: Run, stop: Callable[[], bool], checkpo
         if training.suspicion.step:
             training.verify()
     return finish(training, run, metrics)
-
-
-def take_step(training: Training, run: Run) -> None:
-    """Take one step, and record how steps are computed if that has changed."""
-    train_step = training.train_step
-    if train_step.compiling:
-        run.compiling()
-        training.advance_untimed()
-    else:
-        training.advance()
-    if train_step.facts:
-        run.record(train_step.facts)
-        train_step.facts = {}
 
 
 def finish(training: Training, run: Run, validated: Metrics) -> Outcome:

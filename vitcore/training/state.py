@@ -98,18 +98,19 @@ class Training:
         self.mark = time.perf_counter()
 
     def advance(self) -> None:
-        """Take a training step, and store its loss on the device. Raises OutOfMemory or the errors of `Pack.read`."""
-        with self.patches_of_step():
+        """Take a training step, and store its loss on the device. A step that compiles the model is not timed.
+
+        Raises OutOfMemory or the errors of `Pack.read`.
+        """
+        clock: AbstractContextManager[None] = nullcontext()
+        if self.train_step.compiling:
+            clock = self.off_the_clock()
+            self.untimed_steps += 1
+        with clock, self.patches_of_step():
             loss = self.train_step(self.step)
         self.losses[self.since] = self.ranks.mean(loss)
         self.step += 1
         self.since += 1
-
-    def advance_untimed(self) -> None:
-        """Take one step without counting it in the training time and the images per second."""
-        with self.off_the_clock():
-            self.advance()
-        self.untimed_steps += 1
 
     def patches_of_step(self) -> AbstractContextManager[None]:
         """Return a context in which the model has the next step's patch size, drawn from `patch_sizes`."""

@@ -16,9 +16,10 @@ from ablations.trainables.vit.training import kernel_choices
 from vitcore.analysis.cost import bias_kind
 from vitcore.config import Config
 from vitcore.model.position.relative import Relative
-from vitcore.runtime import cuda_graph, device
+from vitcore.runtime import device
 from vitcore.runtime.compile_cache import compile_model, compiles
 from vitcore.runtime.device import FREE, PRODUCTS, allowed_kernels, compute_in_precision, kernel_name
+from vitcore.training import step_graph
 from vitcore.training.step_graph import capture, on_side_stream
 
 SMALL: dict[str, Any] = {"width": 16, "depth": 1, "heads": 2, "patch": 4}
@@ -149,7 +150,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Mock:
 def test_what_follows_waits_for_the_side_stream_after_an_error_too(here: Mock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise kernels launched before would overwrite the restored state."""
     side = Mock()
-    monkeypatch.setattr(cuda_graph, "side_stream", lambda device: side)
+    monkeypatch.setattr(step_graph, "side_stream", lambda device: side)
     with pytest.raises(ValueError, match="a part's own"), on_side_stream(torch.device("cpu")):
         raise ValueError("a part's own")
     side.wait_stream.assert_called_once_with(here)
