@@ -20,9 +20,8 @@ import time
 from collections.abc import Callable, Mapping
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
-import numpy as np
 from pydantic import BaseModel, ValidationError, create_model
 
 from ablations import faults
@@ -36,6 +35,9 @@ from commonfloor.messages import joined_names, unknown_key
 from commonfloor.options import Options, explain
 from results import store
 from results.store.schemas import Settings
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 KIND = "function"
 NAME = re.compile(r"([^\s:{}]+\.py):([A-Za-z_]\w*)")
@@ -294,8 +296,10 @@ class FunctionRun:
         """Return whether the function has to save a checkpoint and return None."""
         return self._context.should_stop()
 
-    def save_correct(self, index: "np.typing.ArrayLike", correct: "np.typing.ArrayLike") -> None:
+    def save_correct(self, index: "ArrayLike", correct: "ArrayLike") -> None:
         """Save which test images were classified correctly. index: image numbers (n,). correct: 0 or 1 for each."""
+        import numpy as np  # late: commands that read recipes need no arrays
+
         self._run.save_correct(np.asarray(index), np.asarray(correct))
 
     def save_weights(self, payload: bytes) -> None:
