@@ -51,10 +51,8 @@ def check_names(design: Design) -> None:
         declared = trainable.metrics([arm.config for arm in design.arms])
         check_name(study, "metric", design.metric, [*(metric.name for metric in declared), *trainable.known_evals()])
     check_name(study, "figure", study.figure, FIGURE_KINDS)
-    publishable = list(arms)
-    if design.tune:
-        publishable += [arm_name(change.name, point) for change in design.changes for point in design.fixed_points]
-    check_arms(design, "published", design.published, publishable)
+    of_grids = [arm_name(change.name, point) for change, point in design.tuned_arms.values()]
+    check_arms(design, "published", design.published, [*arms, *of_grids])
     for claim in design.claims:
         check_arms(design, "claims", claimed_arms(claim), claimable_names(design))
     for name in sorted(study.families.keys() - {design.family_name(arm) for arm in design.arms}):
@@ -62,7 +60,8 @@ def check_names(design: Design) -> None:
 
 
 def check_arms(design: Design, key: str, names: Iterable[str], known: Sequence[str]) -> None:
-    study, baseline = design.study, design.main_baseline
+    study = design.study
+    baseline = design.main_baseline
     for name in names:
         if name in known or may_name_arm(study, name):
             continue
@@ -173,7 +172,10 @@ def allowed_settings(arm: Entry, baseline: Entry, plan: Plan) -> set[str] | None
         declared = [key for key, value in arm.values.items() if value != baseline.values.get(key)]
         if arm.name != arm.baseline and not declared:
             return None
-    return {*declared} if plan.budget == "steps" else {*declared, "steps"}
+    allowed = set(declared)
+    if plan.budget != "steps":
+        allowed.add("steps")
+    return allowed
 
 
 def undeclared_difference(trainable: Trainable, entry: Entry, reference: Entry, declared: set[str]) -> str:

@@ -196,14 +196,14 @@ class TrialTimes:
         """`speed_settings` -> seconds per unit of work of past trials on the plan's recipe, of any study in `runs`."""
         rates: dict[tuple[Any, ...], list[float]] = defaultdict(list)
         counted: set[str] = set()
-        known = [self.plan, *store.read_plans(self.runs).readable]
-        for entry in (entry for plan in known if plan.recipe == self.plan.recipe for entry in plan.entries):
-            alike = rates[self.speed_settings(entry)]
+        plans = [self.plan, *store.read_plans(self.runs).readable]
+        for entry in (entry for plan in plans if plan.recipe == self.plan.recipe for entry in plan.entries):
+            of_settings = rates[self.speed_settings(entry)]
             ids = ",".join(entry.ids.values())
-            if len(alike) < ALL and ids not in counted:
+            if len(of_settings) < ALL and ids not in counted:
                 counted.add(ids)
                 work = self.trainable.work(entry.config, entry.flops)
-                alike += [took / work for took in self.past_seconds(entry, EACH)]
+                of_settings += [took / work for took in self.past_seconds(entry, EACH)]
         return rates
 
     def speed_settings(self, entry: Entry) -> tuple[Any, ...]:

@@ -142,9 +142,9 @@ def overview(
 def declared_first(plan: Plan, runs: Path) -> list[str]:
     """Return what the plan declares after there were results, otherwise than was declared before, as text."""
     now = ledger.declaration(plan, ended=ledger.ended_trials(runs, plan))
-    known = ledger.with_declarations(plan, [*ledger.read_declarations(runs), now])
-    changes = [changes_text(earlier, known) for earlier in declared_earlier(known)]
-    return [*changes, *claim_warnings(known), *late_warnings(known)]
+    declared = ledger.with_declarations(plan, [*ledger.read_declarations(runs), now])
+    changes = [changes_text(earlier, declared) for earlier in declared_earlier(declared)]
+    return [*changes, *claim_warnings(declared), *late_warnings(declared)]
 
 
 def wall_time(plan: Plan, cost: estimate.Cost, todo: int, workers: int | None) -> Wall | None:
@@ -172,10 +172,10 @@ def peak_disk(plan: Plan, ids: set[str], todo: int, keep: Keep, workers: int | N
     kept = largest = trials = 0
     for entry in plan.entries:
         size = BYTES_A_PARAMETER * (entry.params or 0)
-        own = ids.intersection(entry.ids.values())
-        trials += len(own)
-        kept += size * sum(map(is_kept, own))
-        if own:
+        here = ids.intersection(entry.ids.values())
+        trials += len(here)
+        kept += size * sum(map(is_kept, here))
+        if here:
             largest = max(largest, size)
     checkpoints = CHECKPOINTS * CHECKPOINT * concurrent_trials(plan, todo, workers) * largest
     return Disk(kept, checkpoints, FILES * trials)

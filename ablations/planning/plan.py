@@ -180,13 +180,13 @@ def stage_entries(design: Design, seeds: Sequence[int]) -> dict[str, schemas.Sta
             entries[stage.name] = schemas.Stage(
                 name=stage.name,
                 stage=stage.stage,
-                parent=stage.parent.name if stage.parent else "",
+                parent=stage.parent_name,
                 key=stage.key,
                 config=stage.recorded,
                 departures=departures(design, stage),
                 evals=[name for name in design.required_evals if is_stage_eval(design, name)],
                 **described,
-                trials=template_trials(stage, seeds, entries),
+                trials=trials(stage.trainable, stage.config, stage.recorded, seeds, entries.get(stage.parent_name)),
             )
     return entries
 
@@ -202,7 +202,7 @@ def arm_entry(
         values=arm.values,
         declared=arm.declared_settings,
         model_family=design.family_name(arm),
-        parent=arm.parent.name if arm.parent else "",
+        parent=arm.parent_name,
         key=arm.key,
         config=arm.recorded,
         published=published_number(design, arm),
@@ -210,7 +210,7 @@ def arm_entry(
         **description(design.trainable, arm.name, arm.config),
         notes=list(notes),
         notes_about={note: measure for note, measure in notes.items() if measure},
-        trials=template_trials(arm, seeds, stages),
+        trials=trials(arm.trainable, arm.config, arm.recorded, seeds, stages.get(arm.parent_name)),
     )
 
 
@@ -253,14 +253,6 @@ def is_stage_eval(design: Design, eval_name: str) -> bool:
     return is_of_stages and design.trainable.eval_of(design.metric) != eval_name
 
 
-def template_trials(
-    trials_of: TrialTemplate, seeds: Sequence[int], stages: Mapping[str, schemas.Stage]
-) -> list[PlannedTrial]:
-    """Return the trials of an arm or stage. stages: name -> plan entry, with a trial of the parent for each seed."""
-    parent = stages[trials_of.parent.name] if trials_of.parent else None
-    return trials(trials_of.trainable, trials_of.config, trials_of.recorded, seeds, parent)
-
-
 def trials(
     trainable: Trainable, config: Settings, recorded: Settings, seeds: Sequence[int], parent: Entry | None = None
 ) -> list[PlannedTrial]:
@@ -300,8 +292,8 @@ def interactions(design: Design) -> list[Interaction]:
 
     If a setting is tuned, each arm is taken at its best value. Interactions with an excluded arm are left out.
     """
-    known = design.tuned_arms if design.tune else design.remaining_arms
-    found: dict[str, Interaction] = {}
+    names = (design.tuned_arms or design.remaining_arms).keys()
+    interactions_by_name: dict[str, Interaction] = {}
     for cross in design.crosses:
         for a, b in itertools.combinations(cross, 2):
             for both in points({a: cross[a], b: cross[b]}):
@@ -315,6 +307,6 @@ def interactions(design: Design) -> list[Interaction]:
                 }
                 for point in design.fixed_points:
                     arms = {role: arm_name(change, point | design.tuned_point) for role, change in changes.items()}
-                    if known.keys() >= set(arms.values()):
-                        found[arms["ab"]] = Interaction(name=arms["ab"], **arms)
-    return list(found.values())
+                    if names >= set(arms.values()):
+                        interactions_by_name[arms["ab"]] = Interaction(name=arms["ab"], **arms)
+    return list(interactions_by_name.values())

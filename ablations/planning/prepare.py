@@ -37,18 +37,20 @@ def prepare(
     a table. Also raises the errors of `name_to_write` and `plan.build`.
     """
     name = name_to_write(design.identity, runs, given_name)
-    asked = list(range(seeds if seeds is not None else design.recipe.seeds))
+    wanted = set(range(design.recipe.seeds if seeds is None else seeds))
     old = saved_plan(runs, name)
-    wanted = asked if old is None or prune else sorted({*old.seeds, *asked})
-    known = inputs_digest(design, wanted, code, None if prune else old)
-    if old is not None and not prune and known and old.made_from == known:
-        return Plan(**old.content("pruned"), extends=plan_digest(old))
-    plan = planning.build(design, wanted)
-    if prune and old is not None:
-        plan = plan.model_copy(update={"pruned": timestamp()})
+    extended = None if prune else old
+    if extended is not None:
+        wanted.update(extended.seeds)
+    digest = inputs_digest(design, sorted(wanted), code, extended)
+    if extended is not None and digest and extended.made_from == digest:
+        return Plan(**extended.content("pruned"), extends=plan_digest(extended))
+    plan = planning.build(design, sorted(wanted))
+    if extended is not None:
+        plan = grown(extended, plan)
     elif old is not None:
-        plan = grown(old, plan)
-    return plan.model_copy(update={"name": name, "made_from": known, "extends": plan_digest(old)})
+        plan = plan.model_copy(update={"pruned": timestamp()})
+    return plan.model_copy(update={"name": name, "made_from": digest, "extends": plan_digest(old)})
 
 
 def name_to_write(identity: PlanIdentity, runs: Path, given_name: str = "") -> str:
@@ -81,19 +83,15 @@ def inputs_digest(design: Design, seeds: Sequence[int], code: str, old: Plan | N
     """
     if not code or "+" in code:
         return ""  # a plug-in may import any file, which the digest would not cover
-    asked = [design.study.model_dump(), design.recipe.model_dump(), design.overrides]
+    written = [design.study.model_dump(), design.recipe.model_dump(), design.overrides]
+    planned = [entry.config for entry in old.entries] if old else []
     try:
-        inputs = design.trainable.fingerprints(lambda key: {*values_of_key(asked, key), *planned_values(old, key)})
+        inputs = design.trainable.fingerprints(lambda key: set(values_of_key([*written, *planned], key)))
     except (ValueError, OSError):
         return ""  # building the plan will say what is wrong
-    content = {"asked": asked, "seeds": list(seeds), "inputs": inputs, "code": code}
+    content = {"asked": written, "seeds": list(seeds), "inputs": inputs, "code": code}
     text = json.dumps(content | {"versions": provenance.versions()}, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def planned_values(plan: Plan | None, key: str) -> set[str]:
-    entries = plan.entries if plan else []
-    return {entry.config[key] for entry in entries if key in entry.config}
 
 
 def values_of_key(content: Any, key: str) -> Iterator[str]:
@@ -121,13 +119,13 @@ def grown(old: Plan, new: Plan) -> Plan:
     """
     check_same_table(old, new)
     names = {arm.name for arm in new.arms}
-    gone = [arm for arm in old.arms if arm.name not in names]
+    dropped = [arm for arm in old.arms if arm.name not in names]
     kept = KeptEntries(find(new.trainable), new.seeds, {stage.name: stage for stage in new.stages})
-    needed = {stage.name for arm in gone for stage in old.lineage(arm)}
+    needed = {stage.name for arm in dropped for stage in old.lineage(arm)}
     for stage in old.stages:
         if stage.name in needed:
             kept.add_stage(stage)
-    arms = [*new.arms, *map(kept.extended, gone)]
+    arms = [*new.arms, *map(kept.extended, dropped)]
     tuned = with_old(new.tuned, old.tuned if old.tune == new.tune else [])
     plan = new.model_copy(
         update={

@@ -73,7 +73,7 @@ def resolution(plan: Plan, runs: Path) -> Resolution:
         note = (
             f"beyond {plan.split.folds} seeds every image is tested again, so that more seeds gain less than this says"
         )
-    known = Resolution(
+    resolved = Resolution(
         seeds=seeds,
         contrasts=family,
         grid_points=points,
@@ -86,7 +86,7 @@ def resolution(plan: Plan, runs: Path) -> Resolution:
     )
     spread = spread_of_differences(plan, study)
     if spread is None:
-        return known
+        return resolved
     sd = spread.bound
     images = spread.images or 0.0
     tests = family * factor
@@ -98,32 +98,32 @@ def resolution(plan: Plan, runs: Path) -> Resolution:
             return planned
         return seeds_for(size, sd, family * factor_of_more, points, images)
 
-    known = replace(
-        known,
+    resolved = replace(
+        resolved,
         spread=spread,
         difference=finite_or_none(power.resolvable_difference(seeds, sd, tests, points, images)),
         smallest_margin=finite_or_none(power.smallest_margin(seeds, sd, tests, points, images)),
     )
     if points > 1:
         one_is_best = power.resolvable_difference(seeds, sd, tests, 1, images)
-        known = replace(known, difference_if_one_is_best=finite_or_none(one_is_best))
+        resolved = replace(resolved, difference_if_one_is_best=finite_or_none(one_is_best))
     if margin_size is not None and not margin_too_wide:
-        is_reachable = known.smallest_margin is not None and known.smallest_margin <= margin_size
+        is_reachable = resolved.smallest_margin is not None and resolved.smallest_margin <= margin_size
         needed = fewest(power.seeds_to_show_equivalent, margin_size)
-        known = replace(known, margin_reachable=is_reachable, margin_seeds=needed)
+        resolved = replace(resolved, margin_reachable=is_reachable, margin_seeds=needed)
     if plan.primary_metric.is_accuracy:
         seeds_for = {str(size): fewest(power.seeds_to_resolve, size) for size in POINTS}
-        known = replace(known, seeds_for=seeds_for)
-    return known
+        resolved = replace(resolved, seeds_for=seeds_for)
+    return resolved
 
 
 def factors_of_tables(plan: Plan, runs: Path) -> tuple[int, int]:
     """Return the factors by which looks multiply p in tables of (the plan's seeds, other numbers of seeds)."""
     declared = ledger.read_declarations(runs)
-    known = ledger.with_declarations(plan, declared)
+    with_results = ledger.with_declarations(plan, declared)
     now = ledger.declaration(plan, ledger.time_after(declared), ledger.ended_trials(runs, plan))
     more = now.model_copy(update={"seeds": [*now.seeds, max(now.seeds, default=0) + 1]})
-    return looks.planned_factor(known, now), looks.planned_factor(known, more)
+    return looks.planned_factor(with_results, now), looks.planned_factor(with_results, more)
 
 
 def so_far(plan: Plan, runs: Path) -> StudyResults | None:
@@ -185,8 +185,8 @@ def images_variance(plan: Plan, groups: Sequence[Sequence[Sample]]) -> float | N
     if not verdicts_need_images(plan):
         return 0.0
     variances = [pairs.images_variance for pairs in itertools.chain(*groups)]
-    known = [variance for variance in variances if variance is not None]
-    return fmean(known) if known else None
+    measured = [variance for variance in variances if variance is not None]
+    return fmean(measured) if measured else None
 
 
 def differences(study: StudyResults) -> list[list[Sample]]:

@@ -27,10 +27,10 @@ def save_plan(runs: Path, plan: Plan) -> None:
     folder = store.study_folder(runs, plan.name)
     refuse_links(runs, folder / "turns")
     with lease.lock(folder / "turns", TURN_SECONDS):
-        there = saved_plan(runs, plan.name)
-        if plan_digest(there) not in (plan.extends, plan_digest(plan)):
-            if there is not None and not plan.pruned:
-                check_same_table(there, plan)
+        on_disk = saved_plan(runs, plan.name)
+        if plan_digest(on_disk) not in (plan.extends, plan_digest(plan)):
+            if on_disk is not None and not plan.pruned:
+                check_same_table(on_disk, plan)
             raise ValueError(f"{plan.name}: another run changed its plan meanwhile: give the command again")
         ledger.declare(runs, plan)
         store.write_plan(folder / "plan.json", plan)

@@ -48,9 +48,9 @@ def key(trainable: Trainable, settings: Settings, teacher: Settings | None = Non
 
     teacher: the settings of the stage that the trial learns from, if any.
     """
-    own = trainable.step_settings(settings)
-    taught = {"teacher": trainable.step_settings(teacher)} if teacher else {}
-    return store.checksum(own | taught)[:12]
+    step = trainable.step_settings(settings)
+    teacher_step = {"teacher": trainable.step_settings(teacher)} if teacher else {}
+    return store.checksum(step | teacher_step)[:12]
 
 
 def teacher_config(plan: Plan, entry: Entry) -> Settings | None:
@@ -65,12 +65,12 @@ def path(runs: Path, device: str) -> Path:
 
 def read(runs: Path, device: Device) -> dict[str, float]:
     """Return key -> seconds per step on `device`. Raises NewerSchema if a newer version wrote a file."""
-    found: dict[str, float] = {}
+    seconds: dict[str, float] = {}
     for file in sorted((runs / "probes").glob("*.json")):
         content = read_or_none(file, StepTimes)
         if content and content.gpu == device.gpu and device.matches(content.device):
-            found |= {name: measured.seconds for name, measured in content.paces.items()}
-    return found
+            seconds |= {name: measured.seconds for name, measured in content.paces.items()}
+    return seconds
 
 
 def write(runs: Path, device: Device, measured: Mapping[str, StepTime]) -> None:

@@ -104,6 +104,10 @@ def ask_slurm(runs: Path) -> SlurmAnswers:
             ended[trial_id] = endings[folder] or NOT_QUEUED
             if trial_id in submitted and folder in continued:
                 resubmitted.add(trial_id)
+    queue_unknown = ""
+    if unknown:
+        names = sorted({newest[trial_id].cluster for trial_id in unknown})
+        queue_unknown = f"submitted on cluster {', '.join(names)}: what is queued there is unknown here"
     return SlurmAnswers(
         queued=queued,
         unknown=unknown,
@@ -111,16 +115,9 @@ def ask_slurm(runs: Path) -> SlurmAnswers:
         resubmitted=resubmitted,
         plans=plans,
         awaited_plans={name for campaign in last_jobs for name in campaign.plans},
-        queue_unknown=other_clusters({newest[trial_id].cluster for trial_id in unknown}),
+        queue_unknown=queue_unknown,
         accounting_unknown=SILENT_ACCOUNTING if None in endings.values() else "",
     )
-
-
-def other_clusters(names: Collection[str]) -> str:
-    """Return why the queues of other clusters are unknown, or "" if there are none."""
-    if not names:
-        return ""
-    return f"submitted on cluster {', '.join(sorted(names))}: what is queued there is unknown here"
 
 
 def newest_campaigns(oldest_first: Iterable[Campaign]) -> dict[str, Campaign]:

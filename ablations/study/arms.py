@@ -61,6 +61,10 @@ class TrialTemplate:
         return {key: value for key, value in self.config.items() if key not in left_out}
 
     @property
+    def parent_name(self) -> str:
+        return self.parent.name if self.parent else ""
+
+    @property
     def lineage(self) -> list[Stage]:
         """The parent and its ancestors, nearest first."""
         return [self.parent, *self.parent.lineage] if self.parent else []

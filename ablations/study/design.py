@@ -337,9 +337,9 @@ class Design(Layers):
 
         pairs: arm name -> change and point. Raises ValueError if the entry has an unknown key or matches no arm.
         """
-        known = sorted({*self.factors, *self.curves, "arm"})
-        for key in entry.keys() - known:
-            raise self.mistake(f"exclude: {unknown_key(key, known, f': known are {joined_names(known)}')}")
+        keys = sorted({*self.factors, *self.curves, "arm"})
+        for key in entry.keys() - keys:
+            raise self.mistake(f"exclude: {unknown_key(key, keys, f': keys are {joined_names(keys)}')}")
         excluded = set()
         for name, (change, point) in pairs.items():
             if entry and entry.items() <= ({"arm": change.name} | change.values | point).items():

@@ -32,8 +32,8 @@ def validate_study(study: Study, path: Path, trainable: Trainable) -> None:
             try:
                 trainable.check_link(key, str(start))
             except ValueError as error:
-                known = f"; stages are {joined_names(study.stages)}" if study.stages else ""
-                raise ValueError(f"{path}: {error}{known}{spelling_hint(start, study.stages)}") from None
+                stages = f"; stages are {joined_names(study.stages)}" if study.stages else ""
+                raise ValueError(f"{path}: {error}{stages}{spelling_hint(start, study.stages)}") from None
     for where, settings in study.co_changes.items():
         clash = settings.keys() & {*study.varied_settings}
         if clash:
@@ -62,8 +62,8 @@ def check_setting(key: str, where: str, settings: Collection[str], stages: Colle
     if setting == "seed":
         raise ValueError(f"{where}{key}: the seeds of a study are set with --seeds N")
     if setting.partition(".")[0] not in settings and (prefix or not dot):  # resolving checks options
-        known = [prefix + name for name in settings]
-        raise ValueError(where + unknown_key(key, known, ": `ablate list --settings` names all"))
+        names = [prefix + name for name in settings]
+        raise ValueError(where + unknown_key(key, names, ": `ablate list --settings` names all"))
 
 
 def check_varied(study: Study, path: Path, trainable: Trainable) -> None:

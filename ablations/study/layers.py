@@ -113,13 +113,14 @@ class Layers:
         names = {*self.study.stages, FINETUNE}
         for_all = {key: value for key, value in self.overrides.items() if key.partition(".")[0] not in names}
         shared = {key: value for key, value in for_all.items() if self.applies_to_stages(key)}
-        own = {}
+        of_stages = {}
         for name, written in self.study.stages.items():
-            own[name] = self.trainable.merge(self.recipe.stages.get(name, {}), shared, written)
+            of_stages[name] = self.trainable.merge(self.recipe.stages.get(name, {}), shared, written)
         varied = dict.fromkeys(self.study.varied_settings)
         for settings in (*self.named_arms.values(), *self.study.co_changes.values()):
             varied |= dict.fromkeys(settings)
-        return Stages(self.trainable, self.trainable.merge(self.recipe.config, for_all), own, tuple(varied), shared)
+        base = self.trainable.merge(self.recipe.config, for_all)
+        return Stages(self.trainable, base, of_stages, tuple(varied), shared)
 
     def applies_to_stages(self, key: str) -> bool:
         """Return whether a command-line setting applies to all stages. Links and shared settings do not."""

@@ -22,14 +22,14 @@ def find_file(kind: str, name: str) -> Path:
     kind: "studies" or "recipes". Raises a ValueError that suggests a similar name if the name or file does not exist.
     """
     path = Path(name)
-    known = packaged_names(kind)
+    packaged = packaged_names(kind)
     if path.suffix in (".yaml", ".yml"):
         if not path.exists():
-            intended = path.stem if path.stem in known else path
-            names = [*map(str, sorted(path.parent.glob("*.y*ml"))), *known]
+            intended = path.stem if path.stem in packaged else path
+            names = [*map(str, sorted(path.parent.glob("*.y*ml"))), *packaged]
             raise ValueError(f"{path}: no such file{spelling_hint(intended, names)}")
         return path
-    if name not in known:
+    if name not in packaged:
         raise ValueError(unknown_name(kind, name))
     return HERE / kind / f"{name}.yaml"
 
@@ -37,7 +37,7 @@ def find_file(kind: str, name: str) -> Path:
 def unknown_name(kind: str, name: str) -> str:
     """Return the message that no study or recipe has a name, with what was probably meant. kind: as in `find_file`."""
     path = Path(name)
-    known = packaged_names(kind)
+    packaged = packaged_names(kind)
     is_study = kind == "studies"
     if path.is_dir():
         option = "" if is_study else "--recipe "
@@ -50,9 +50,9 @@ def unknown_name(kind: str, name: str) -> str:
         return f"{name}: is one of the studies, not a recipe: see `ablate show {name}`"
     intended = name
     for part in (name.partition("@")[0], path.stem):  # of demo@digits, of studies/demo
-        if part in known:
+        if part in packaged:
             intended = part
-    hint = spelling_hint(intended, known)
+    hint = spelling_hint(intended, packaged)
     setting = usual_name(name)
     if is_study and setting in find(VIT).keys and not hint:
         return f"'{name}': is a setting, not a study: {setting}=VALUE"

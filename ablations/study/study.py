@@ -80,15 +80,21 @@ class Study(Options):
 
         Arms that are taken from the recipe unchanged are left out.
         """
-        named = {name: without_recipe_arm(own) for name, own in self.arms.items() if isinstance(own, dict)}
-        layers = (self.stages, self.co_changes, named)
-        return [("baseline", self.baseline), *(layer for group in layers for layer in group.items())]
+        layers = [("baseline", self.baseline), *self.stages.items(), *self.co_changes.items()]
+        for name, settings in self.arms.items():
+            if isinstance(settings, dict):
+                layers.append((name, without_recipe_arm(settings)))
+        return layers
 
     def starts(self) -> list[tuple[str, Any]]:
         """Return (key, value) for each value of init_from or teacher, which may name a stage."""
-        lists = [(key, axis[key]) for _, axis in self.axes() for key in LINKS if isinstance(axis.get(key), list)]
-        found = [(key, value) for key, values in lists for value in values]
-        return [*found, *((key, layer[key]) for _, layer in self.layers() for key in LINKS if key in layer)]
+        starts: list[tuple[str, Any]] = []
+        for key in LINKS:
+            for _, axis in self.axes():
+                if isinstance(axis.get(key), list):
+                    starts += [(key, value) for value in axis[key]]
+            starts += [(key, layer[key]) for _, layer in self.layers() if key in layer]
+        return starts
 
 
 def without_recipe_arm(settings: Values) -> Values:

@@ -85,7 +85,7 @@ def test_a_file_is_regular_and_small(tmp_path: Path) -> None:
     (tmp_path / "folder.yaml").mkdir()
     (tmp_path / "huge.yaml").write_text("a: 1\n" + "#" * 2**20)
     for name in ("pipe", "zero", "folder", "huge"):
-        why = "Larger than" if name == "huge" else "Not a regular file"
+        why = "at most" if name == "huge" else "not a regular file"
         with pytest.raises(ValueError, match=rf"{name}\.yaml: .*{why}"):
             strict_yaml.read(tmp_path / f"{name}.yaml")
 
