@@ -162,6 +162,10 @@ class Table:
     abridged: bool = False
 
     @property
+    def rows_by_arm(self) -> dict[str, Row]:
+        return {row.arm: row for row in self.rows}
+
+    @property
     def tuned(self) -> list[str]:
         """The names of the tuned settings."""
         return list(self.plan.tune)

@@ -74,10 +74,10 @@ def published_row(row: Row, table: Table) -> PublishedRow:
 
 def claim_row(claim: Claim, table: Table) -> PublishedClaim:
     """Return a claim with its published difference and notes, such as a bound on an unresolved difference."""
-    published = {row.arm: row.published for row in table.rows}
+    rows = table.rows_by_arm
     a, _, b = parse_claim(claim.claim)
-    left = published.get(a)
-    right = published.get(b)
+    left = getattr(rows.get(a), "published", None)
+    right = getattr(rows.get(b), "published", None)
     difference = None
     if left is not None and right is not None:
         difference = left - right

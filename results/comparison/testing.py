@@ -127,7 +127,7 @@ def sides(studies: Sequence[StudyResults], interim: bool = False) -> list[Side]:
     listed = []
     for untuned in studies:
         table = study_table.table(untuned, interim=interim)
-        rows = {row.arm: row for row in table.rows}
+        rows = table.rows_by_arm
         study, choices = tuning.with_tuned(untuned)
         arms = arm_results(study, choices)
         for name, arm in arms.items():

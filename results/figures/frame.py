@@ -56,7 +56,7 @@ def arms_frame(study: StudyResults, table: Table) -> pd.DataFrame:
     Metrics are in display units. Unknown numbers are NaN, and so are the intervals of fewer than FEWEST seeds. A
     missing verdict is "".
     """
-    rows = {row.arm: row for row in table.rows}
+    rows = table.rows_by_arm
     ordered = sorted(study.plan.arms, key=lambda arm: current_style().rank(arm.name))
     frame = pd.DataFrame([arm_record(arm, rows[arm.name], study.plan) for arm in ordered])
     frame = frame.astype(dict.fromkeys([*IN_UNITS, "flops"], float))

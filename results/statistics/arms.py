@@ -125,6 +125,11 @@ class Contrast:
         return self.arm.unstable, self.baseline.unstable
 
     @property
+    def judged_p(self) -> float | None:
+        """The unadjusted p value, or None where no verdict may be given."""
+        return None if self.is_at_edge else self.p
+
+    @property
     def verdict(self) -> str | None:
         higher = self.pair.plan.primary_metric.higher_is_better
         difference = self.pair.own.mean
@@ -234,7 +239,7 @@ def families(contrasts: Collection[Contrast], plan: Plan) -> list[tuple[list[Con
 
 def adjusted(contrasts: Sequence[Contrast], size: int) -> list[Contrast]:
     """Return the contrasts of a family of planned `size` with their adjusted p values."""
-    p_holm = verdict.holm([None if each.is_at_edge else each.p for each in contrasts], size)
+    p_holm = verdict.holm([each.judged_p for each in contrasts], size)
     p_margin = verdict.holm([each.p_equivalence for each in contrasts], size)
     tested = []
     for each, different, equivalent in zip(contrasts, p_holm, p_margin, strict=True):

@@ -84,7 +84,7 @@ def claims_at_points(text: str, plan: Plan) -> Iterator[Parts]:
         a, relation, b = parse_claim(text)
     except ValueError as error:
         raise ValueError(f"{plan.name}: {error}") from None
-    if {a, b} <= {arm.name for arm in plan.arms} or not plan.curves:
+    if {a, b} <= plan.arms_by_name.keys() or not plan.curves:
         yield a, relation, b
         return
     curves = plan.curves | {name: ["tuned"] for name in plan.tune}

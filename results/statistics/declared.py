@@ -35,7 +35,7 @@ class Earlier:
 
 def declared_earlier(plan: Plan) -> list[Earlier]:
     """Return the first declarations that differ from what the plan declares now about the same contrasts."""
-    arms = {arm.name: arm for arm in plan.arms}
+    arms = plan.arms_by_name
     by_declaration: dict[str, Earlier] = {}
     for name, contrast in looks.planned_contrasts(plan).items():
         arm = arms[name]
@@ -95,7 +95,7 @@ def claims_declared_earlier(plan: Plan) -> EarlierClaims | None:
 
 def was_claimed_late(claim: str, plan: Plan) -> bool:
     """Return whether no plan declared a claim before a seed of its two arms had results."""
-    arms = {arm.name: arm for arm in plan.arms}
+    arms = plan.arms_by_name
     for entry in plan.tuned:
         arms[entry.name] = arms[entry.points[0]]
     trials = []

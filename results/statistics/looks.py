@@ -157,7 +157,7 @@ def planned_factor(plan: Plan, new: Declaration) -> int:
 
 def planned_contrasts(plan: Plan) -> dict[str, list[Trials]]:
     """Return arm -> the trials of each seed of its contrast, for all arms but baselines."""
-    arms = {arm.name: arm for arm in plan.arms}
+    arms = plan.arms_by_name
     contrasts = {}
     for name, arm in arms.items():
         if name != arm.baseline:

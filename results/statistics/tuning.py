@@ -105,7 +105,7 @@ def with_tuned(study: StudyResults) -> tuple[StudyResults, dict[str, PointChoice
     plan = study.plan
     if not plan.tuned:
         return study, {}
-    arms = {arm.name: arm for arm in plan.arms}
+    arms = plan.arms_by_name
     rows = {trial: row for row, trial in enumerate(zip(study.columns["arm"], study.columns["seed"], strict=True))}
     choices = {}
     tuned = []
@@ -181,7 +181,7 @@ def grid_of(entry: Tuned, study: StudyResults, rows: Mapping[tuple[str, int], in
             diverged[number, point] = status[row] == "diverged"
             if status[row] == "finished":
                 values[number, point] = reached[row]
-    chance = next(plan.chance_of(arm) for arm in plan.arms if arm.name == entry.points[0])
+    chance = plan.chance_of(plan.arms_by_name[entry.points[0]])
     collapsed = np.zeros(values.shape, bool)
     if metric.is_accuracy:
         collapsed = fallen(values, chance)

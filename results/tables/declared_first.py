@@ -25,7 +25,7 @@ def with_warnings(table: Table, study: StudyResults, table_of: Callable[[StudyRe
 
     Rows get the verdict under what was declared first. table_of: makes the table of a study.
     """
-    rows = {row.arm: row for row in table.rows}
+    rows = table.rows_by_arm
     warnings = []
     for earlier in declared_earlier(study.plan):
         declared_after = changes_text(earlier, study.plan)

@@ -266,11 +266,11 @@ def start_notes(study: StudyResults) -> list[str]:
     """Return a note with the 5-shot accuracy of the weights that arms start from, by stage, or []."""
     if START not in study.columns:
         return []
-    stages = {arm.name: arm.parent for arm in study.plan.arms}
+    arms = study.plan.arms_by_name
     accuracy: dict[str, dict[int, float]] = defaultdict(dict)  # stage -> seed -> value; arms share these trials
     for arm, seed, value in zip(*map(study.columns.__getitem__, ("arm", "seed", START)), strict=True):
         if not math.isnan(value):
-            accuracy[stages[arm]][seed] = value
+            accuracy[arms[arm].parent][seed] = value
     means = [f"{name} {fmean(values.values()):.1%} (n = {len(values)})" for name, values in accuracy.items()]
     return [f"5-shot accuracy of the weights that arms start from: {', '.join(means)}"] if means else []
 

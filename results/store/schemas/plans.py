@@ -303,8 +303,12 @@ class Plan(Schema):
         return frozenset(trial.id for arm in self.arms for trial in arm.trials)
 
     @property
+    def arms_by_name(self) -> dict[str, Arm]:
+        return {arm.name: arm for arm in self.arms}
+
+    @property
     def baseline_arm(self) -> Arm:
-        return next(arm for arm in self.arms if arm.name == self.baseline)
+        return self.arms_by_name[self.baseline]
 
     @property
     def entries(self) -> list[Entry]:
