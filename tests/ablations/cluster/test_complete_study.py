@@ -7,13 +7,21 @@ import sys
 from pathlib import Path
 
 import pytest
+from closed_form import HELPERS, RECIPE, STUDY
 from devcluster import wait_until
 from in_process import Ablate
 from run_trials import called_serially
-from small_study import SUBMIT, results, write
+from small_study import PROFILE, SUBMIT, results
 from waits import PATIENCE
 
 COMMANDS = ("sbatch", "squeue", "scontrol", "scancel", "sinfo", "sacct", "sacctmgr")
+
+
+def write(folder: Path) -> None:
+    """Write a study of curves, its recipe for one seed, and a profile."""
+    (folder / "s.yaml").write_text(STUDY)
+    (folder / "r.yaml").write_text(RECIPE.replace("seeds: 3", "seeds: 1"))
+    (folder / "p.yaml").write_text(PROFILE)
 
 
 @pytest.fixture
@@ -28,7 +36,8 @@ def calls(tmp_path: Path, ablate: Ablate, monkeypatch: pytest.MonkeyPatch) -> Pa
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "study").mkdir()
     monkeypatch.chdir(tmp_path / "study")
-    write(Path(), steps=2, seeds=1)
+    monkeypatch.setenv("PYTHONPATH", HELPERS)  # for workers
+    write(Path())
     return file
 
 
@@ -36,7 +45,7 @@ def calls(tmp_path: Path, ablate: Ablate, monkeypatch: pytest.MonkeyPatch) -> Pa
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the run directory of the complete small study."""
     folder = tmp_path_factory.mktemp("trained")
-    write(folder, steps=2, seeds=1)
+    write(folder)
     with pytest.MonkeyPatch.context() as there:
         there.chdir(folder)
         assert called_serially(there, "run", *SUBMIT[1:-2])[0] == 0
@@ -66,7 +75,7 @@ def test_submit_of_a_complete_study_writes_the_missing_report(trained: Path, cal
 
 @pytest.mark.parametrize(
     ("complete", "arms", "trials"),
-    [(True, "*", "0 trials"), (False, "*", "2 trials"), (False, "position=no*", "1 trial")],
+    [(True, "*", "0 trials"), (False, "*", "2 trials"), (False, "rate=0.2*", "1 trial")],
 )
 def test_dry_run_writes_nothing(
     trained: Path, calls: Path, tmp_path: Path, ablate: Ablate, complete: bool, arms: str, trials: str
