@@ -79,7 +79,7 @@ def test_folder_that_would_not_mean_the_same_everywhere_is_refused(folder: str) 
 
 def test_stopped_run_goes_on_from_scratch_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", HELPERS)
-    one = curve_job(steps=50, pause=0.02)
+    one = curve_job(steps=10, pause=0.02)
     place = Place(tmp_path / "runs", None, checkpoints=tmp_path / "scratch", keep_weights="none")
     display = Quiet()
     display.show_running = lambda *_: signal.raise_signal(signal.SIGINT)
