@@ -84,7 +84,8 @@ class QueuedTask:
 def log_lines(folder: Path) -> list[str]:
     """Return the non-empty lines in the last MiB of each log of an array, oldest log first. Raises OSError."""
     logs = sorted((folder / "logs").glob("*_log.out"), key=lambda path: path.stat().st_mtime)
-    return [line for log in logs for line in log_end(log).splitlines() if line.strip()]
+    lines = "\n".join(map(log_end, logs)).splitlines()
+    return [line for line in lines if line.strip()]
 
 
 def submitted_arrays(campaign: Campaign) -> list[SubmittedArray]:

@@ -93,8 +93,7 @@ class Campaign:
 
     def read_plans(self) -> list[Plan]:
         """Return the plans of the campaign, except removed ones. Raises ValueError if a plan is damaged or too new."""
-        saved = (saved_plan(self.runs, name) for name in self.plans)
-        return [plan for plan in saved if plan is not None]
+        return list(filter(None, (saved_plan(self.runs, name) for name in self.plans)))
 
     def jobs(self) -> list[Job]:
         return jobs(self.read_plans(), self.arms)
@@ -205,9 +204,13 @@ def campaigns(runs: Path) -> list[Campaign]:
 
     Raises ValueError if one is not valid.
     """
-    folders = [folder for folder in store.sorted_paths(runs / "submissions") if folder.name[0].isdigit()]
-    loaded = [load(folder) for folder in folders if (folder / "campaign.json").exists()]
-    return [campaign for campaign in loaded if campaign.made_in in ("", os.path.realpath(campaign.folder))]
+    submitted = []
+    for folder in store.sorted_paths(runs / "submissions"):
+        if folder.name[0].isdigit() and (folder / "campaign.json").exists():
+            campaign = load(folder)
+            if campaign.made_in in ("", os.path.realpath(folder)):
+                submitted.append(campaign)
+    return submitted
 
 
 def tag(array: Path) -> str:
@@ -224,6 +227,13 @@ def launcher_lock(runs: Path, seconds: float = TURN_SECONDS) -> AbstractContextM
 def write_mark(path: Path) -> None:
     """Write a file that marks a campaign or a task as cancelled."""
     store.write_json(path, {"schema": store.SCHEMA, "when": store.timestamp()})
+
+
+def write_reports(runs: Path, plans: Sequence[str]) -> None:
+    """Write tables and report of plans. Raises the errors of `publish_all`."""
+    from results.report import publish_all  # imported here because tasks and most submissions draw nothing
+
+    publish_all(runs, plans)
 
 
 def awaits_reports(runs: Path, plan: Plan) -> bool:

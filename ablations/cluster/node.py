@@ -91,15 +91,8 @@ def here(folder: str) -> int:
     status = work(folder)
     campaign = campaign_of(Path(folder))
     if not campaign.cancelled:
-        write_reports(campaign)
+        campaigns.write_reports(campaign.runs, campaign.plans)
     return status
-
-
-def write_reports(campaign: Campaign) -> None:
-    """Write tables and report of a campaign's plans. Raises the errors of `publish_all`."""
-    from results.report import publish_all  # imported here because tasks draw nothing
-
-    publish_all(campaign.runs, campaign.plans)
 
 
 @plain_output()
@@ -171,7 +164,7 @@ def finish_round(campaign: Campaign, after: str) -> int:
         done = rounds.submit_round(campaign, inside=True, after=after)
     print(json.dumps(asdict(done)), flush=True)
     if not done.left or done.is_cancelled:
-        write_reports(campaign)
+        campaigns.write_reports(campaign.runs, campaign.plans)
         cancel_helpers(campaign)
     if done.failed or done.blocked or done.is_cancelled or done.given_up:
         return FAILED

@@ -159,9 +159,7 @@ def publish_pending(runs: Path, plans: Sequence[Plan]) -> str:
     """Write tables and report if out of date; return a message, or "" if not. Raises the errors of `publish_all`."""
     if not any(campaigns.awaits_reports(runs, plan) for plan in plans):
         return ""
-    from results.report import publish_all  # imported here because most submissions draw nothing
-
-    publish_all(runs, [plan.name for plan in plans])
+    campaigns.write_reports(runs, [plan.name for plan in plans])
     return f"tables and report written: {runs / 'report.html'}"
 
 
@@ -231,8 +229,11 @@ def cancel(runs: Path, names: set[str]) -> str:
 
 def other_open_plans(campaign: Campaign, names: set[str]) -> list[str]:
     """Return the names of the campaign's plans that are not in `names` and still have trials to train."""
-    others = (plan for plan in campaign.read_plans() if plan.name not in names)
-    return [plan.name for plan in others if trials_to_submit([plan], campaign.place, campaign.arms)]
+    names_left = []
+    for plan in campaign.read_plans():
+        if plan.name not in names and trials_to_submit([plan], campaign.place, campaign.arms):
+            names_left.append(plan.name)
+    return names_left
 
 
 def check(profile: Profile, place: Place, patience: float = 600.0) -> tuple[list[str], bool]:

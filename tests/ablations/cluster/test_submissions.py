@@ -48,7 +48,7 @@ class Queue:
     names: list[str] = field(default_factory=list)
     answers: bool = True
 
-    def jobs(self, *tags: str, timeout: float = 0.0, users: object = ()) -> list[str]:
+    def jobs(self, *tags: str, ended: bool = False, timeout: float = 0.0, users: object = ()) -> list[str]:
         if not self.answers:
             raise Unreachable("SLURM does not answer")
         return [name for name in self.names if name.startswith(tags)]
