@@ -36,7 +36,7 @@ COMMANDS = {  # panel of the help -> name of the command -> (its function, the f
         "inspect": ("inspections:inspect", "Draw filters, positions and attention of trials."),
         "compare": ("tables:compare", "Compare two sets of results, arm by arm."),
         "export": ("exchange:export", "Export results to a file or a tracker."),
-        "import": ("exchange:import_", "Take in results of elsewhere: an export, or a table of runs."),
+        "import": ("exchange:import_", "Take in an export, or a table of other runs."),
     },
     "Data": {
         "data download": ("data:download", "Download a built-in data set."),

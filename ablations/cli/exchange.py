@@ -92,7 +92,7 @@ def import_(
     runs: parameters.Runs = None,
     as_json: parameters.AsJson = False,
 ) -> None:
-    """Take in results of elsewhere: an export, or a table of runs.
+    """Take in an export, or a table of other runs.
 
     An export that `ablate export` wrote is merged into the run directory: its trials are never trained again. A table
     of runs, such as Weights & Biases and MLflow save, becomes a study: it has a row per run, with its settings, seed
