@@ -104,9 +104,12 @@ def write(studies: Sequence[StudyResults], path: Path, inside: Mapping[str, Insp
 def parquet(studies: Sequence[StudyResults], inside: Mapping[str, Inspection] = {}) -> bytes:
     """Return the content of a Parquet export. inside: trial id -> inspection."""
     rows: dict[str, Json] = {}
+    declarations: dict[Any, Declaration] = {}
     metrics: dict[str, None] = {}
     curves: dict[str, None] = {}
     for study in studies:
+        for declared in study.plan.declarations:
+            declarations[declared.time, declared.plan, *declared.seeds] = declared
         metrics |= dict.fromkeys(study.metrics)
         curves |= dict.fromkeys(study.curves)
         for row in trial_rows(study):
@@ -116,7 +119,7 @@ def parquet(studies: Sequence[StudyResults], inside: Mapping[str, Inspection] = 
     header = {
         "schema": store.SCHEMA,
         "plans": [store.plan_content(study.plan) for study in studies],
-        "declarations": [declared.content() for declared in all_declarations(studies)],
+        "declarations": [declared.content() for declared in ledger.by_time(declarations.values())],
         "trials": fingerprint(rows.values()),
     }
     metadata = {KEY: json.dumps(header | {"checksum": store.checksum(header)}, allow_nan=False)}
@@ -124,15 +127,6 @@ def parquet(studies: Sequence[StudyResults], inside: Mapping[str, Inspection] = 
     buffer = io.BytesIO()
     pq.write_table(table, buffer, compression="zstd")
     return buffer.getvalue()
-
-
-def all_declarations(studies: Sequence[StudyResults]) -> list[Declaration]:
-    """Return the declarations that concern any of the studies, each once, by time."""
-    declarations = {}
-    for study in studies:
-        for declared in study.plan.declarations:
-            declarations[declared.time, declared.plan, *declared.seeds] = declared
-    return sorted(declarations.values(), key=lambda declared: declared.time)
 
 
 def trial_rows(study: StudyResults) -> Iterator[Json]:

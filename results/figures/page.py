@@ -30,6 +30,7 @@ DASHES: tuple[Any, ...] = (
 
 # For marks and lines at 100%, which lie on the edge of the axes. The layout ignores them.
 UNCLIPPED: dict[str, Any] = {"clip_on": False, "in_layout": False}
+FAINT: dict[str, Any] = {"alpha": 0.45, "markeredgewidth": 0, **UNCLIPPED}  # dots of single seeds
 
 # Metadata to leave out, because a date or a version would change the bytes.
 UNSTAMPED: dict[str, dict[str, None]] = {

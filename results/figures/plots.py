@@ -15,7 +15,7 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import ScaledTranslation, Transform, blended_transform_factory
 
 from results.figures.frame import is_number, metric_label, rows_of
-from results.figures.page import DASHES, GREY, MARKERS, UNCLIPPED, wrap_text
+from results.figures.page import DASHES, FAINT, GREY, MARKERS, UNCLIPPED, wrap_text
 from results.statistics.verdict import RESOLVED
 from results.store.schemas import Metric
 from results.style import current_style
@@ -319,9 +319,8 @@ def draw_points(
         colours: dict[str, Any] = {"color": row.colour, "markerfacecolor": face_color(row, row.colour)}
         ax.plot([row.at], [row.mean], row.marker, transform=to, zorder=4, **colours, **UNCLIPPED)
     singles = seeds.merge(rows[["arm", "at"]], on="arm")
-    colour = rows["colour"].iloc[0]
-    faint: dict[str, Any] = {"color": colour, "alpha": 0.45, "markersize": 2.5, "markeredgewidth": 0, **UNCLIPPED}
-    ax.plot(singles["at"], singles["value"], "o", transform=shifted_transform(ax, aside + seed_offset), **faint)
+    look = {"color": rows["colour"].iloc[0], "markersize": 2.5, **FAINT}
+    ax.plot(singles["at"], singles["value"], "o", transform=shifted_transform(ax, aside + seed_offset), **look)
 
 
 def face_color(row: Any, colour: str) -> str:

@@ -11,18 +11,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from results.figures import plots
 from results.figures.frame import arms_frame, one_series_per_arm, rows_of, x_setting
 from results.figures.kinds import FigureKind
 from results.figures.page import DASHES, GREY, UNCLIPPED, add_panels, draw_legend
-from results.figures.plots import (
-    add_legend_line,
-    axis_name,
-    legend_entry,
-    set_metric_axis,
-    tick_labels,
-    value_text,
-    with_styles,
-)
 from results.records import Table
 from results.statistics import intervals, tuning
 from results.store.schemas import Metric
@@ -50,7 +42,7 @@ def draw(study: StudyResults, table: Table, figure: Figure, x: str) -> list[str]
     if not tuned:
         add_series_entries(lines, ax)
         if study.plan.curves:
-            add_dash_entries(lines, ax, f"{axis_name(x_setting(study.plan))} ")
+            add_dash_entries(lines, ax, f"{plots.axis_name(x_setting(study.plan))} ")
     draw_legend(ax)
     if x == "seconds":
         notes += uneven_speed_note(study, list(lines["arm"]))
@@ -76,7 +68,7 @@ def draw_arms(study: StudyResults, frame: pd.DataFrame, ax: Axes, x: str) -> tup
     draw_training_curves(lines, history, ax, training_metric(study), x)
     if choice_notes:
         for _, row in lines.groupby("arm", sort=False):
-            add_legend_line(ax, row, row["line"].iloc[0], markersize=SMALL)
+            plots.add_legend_line(ax, row, row["line"].iloc[0], markersize=SMALL)
     band = f"no bands: more than {BANDS} lines"
     if len(lines) <= BANDS:
         band = f"band: 95% t interval, from {BAND} seeds on"
@@ -118,13 +110,13 @@ def arms_to_follow(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFra
     if dashes:
         rows = frame[frame["arm"].isin(dashes.keys())]
         setting = current_style().label(x_setting(study.plan))
-        named = [f"{row.line}, {row.tick or f'{setting}={value_text(row.x)}'}" for row in rows_of(rows)]
-        at = " and ".join(map(axis_name, study.plan.tune))
+        named = [f"{row.line}, {row.tick or f'{setting}={plots.value_text(row.x)}'}" for row in rows_of(rows)]
+        at = " and ".join(map(plots.axis_name, study.plan.tune))
         note = f"Over training each is at the {at} that most of its seeds choose in validation"
         if DASHED in dashes.values():
             note += f"; dashed: at the baseline's {at}"
-        return with_styles(rows).assign(dash=rows["arm"].map(dashes), line=named), [f"{note}."]
-    frame = with_styles(frame)
+        return plots.with_styles(rows).assign(dash=rows["arm"].map(dashes), line=named), [f"{note}."]
+    frame = plots.with_styles(frame)
     if study.plan.curves:
         swept = frame["at"].rank(method="dense").astype(int) - 1
         frame = frame.assign(dash=[DASHES[number % len(DASHES)] for number in swept])
@@ -179,7 +171,7 @@ def draw_training_curves(frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, m
         drawn += [mean["mean"], mean["low"], mean["high"], single["value"]]
     ax.set_xlabel(name)
     ax.xaxis.set_major_formatter(lambda tick, _: f"{tick:,g}")
-    set_metric_axis(ax, metric, drawn, empty="no evaluation yet")
+    plots.set_metric_axis(ax, metric, drawn, empty="no evaluation yet")
     if evaluations.empty:
         ax.set_xticks([])
 
@@ -188,12 +180,12 @@ def add_series_entries(frame: pd.DataFrame, ax: Axes) -> None:
     for _, rows in frame.groupby("series", sort=False):
         if len(rows) > 1:
             rows = rows.assign(dash="-")
-        add_legend_line(ax, rows, legend_entry(rows).removesuffix(" (baseline)"), markersize=SMALL)
+        plots.add_legend_line(ax, rows, plots.legend_entry(rows).removesuffix(" (baseline)"), markersize=SMALL)
 
 
 def add_dash_entries(frame: pd.DataFrame, ax: Axes, of: str = "") -> None:
     """Add a legend entry for each dash pattern. of: text before the value of the swept setting."""
-    for k, value in enumerate(tick_labels(frame)):
+    for k, value in enumerate(plots.tick_labels(frame)):
         ax.plot([], [], color=GREY, linestyle=DASHES[k % len(DASHES)], label=f"{of}{value}")
 
 

@@ -18,6 +18,7 @@ from results.figures.frame import arms_frame, metric_label, minus_text, rows_of,
 from results.figures.kinds import FigureKind
 from results.figures.page import (
     BOLD,
+    FAINT,
     GREY,
     HANDLE,
     LIGHT,
@@ -110,8 +111,7 @@ def draw_intervals(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: 
     """Draw the interval and seeds of each arm, with the first arm on top."""
     for y, row in enumerate(rows_of(frame)):
         values = points["value"][points["arm"] == row.arm]
-        faint: dict[str, Any] = {"color": GREY, "alpha": 0.45, "markersize": 3, "markeredgewidth": 0, **UNCLIPPED}
-        ax.plot(values, np.full(len(values), y + 0.17), "o", **faint)
+        ax.plot(values, np.full(len(values), y + 0.17), "o", color=GREY, markersize=3, **FAINT)
         if np.isnan(row.mean):
             ax.axhspan(y - 0.18, y + 0.18, facecolor=PALE, edgecolor=LIGHT, hatch="////", linewidth=0)
             continue
