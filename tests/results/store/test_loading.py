@@ -37,7 +37,7 @@ def test_studies_come_in_the_order_asked_for(runs: Path, asked: list[str], found
 
 
 def test_an_unknown_study_or_directory_is_named(runs: Path, tmp_path: Path) -> None:
-    near = r"no study 'poling' \(did you mean 'pooling'\?\) \(there: pooling@digits, pooling@long, position-embedding"
+    near = r"no study 'poling'; did you mean 'pooling'\? \(there: pooling@digits, pooling@long, position-embedding"
     for source, asked, message in (
         (runs, ["poling"], near),
         (tmp_path, [], "no study has been run here"),
