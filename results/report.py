@@ -73,11 +73,9 @@ def render(
     made: the report's date in UTC. inside: trial id -> inspection. left_out: lines about studies that are not shown.
     """
     trials: dict[str, dict[str, Any]] = {}
-    seconds: dict[str, float] = {}
     uses = Counter[str]()
     for study in studies:
         trials |= {trial["id"]: trial for trial in rows_of(study.columns)}
-        seconds |= stage_seconds(study) | trial_seconds(study)
         uses.update(set(study.columns["id"]))
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.loader = FileSystemLoader(Path(__file__).parent)
@@ -88,7 +86,7 @@ def render(
         sections=[section_view(study, studies, uses, inside) for study in studies],
         progress=progress_text([trial["status"] for trial in trials.values()]),
         splits=any(study.plan.split and study.plan.split.kind == "folds" for study in studies),
-        cost=duration_text(sum(seconds.values())),
+        cost=duration_text(sum(trial_seconds(studies).values())),
         provenance=provenance(trials.values()),
     )
 
@@ -243,8 +241,15 @@ def claim_view(claim: Claim, metric: Metric) -> dict[str, str]:
     }
 
 
-def trial_seconds(study: StudyResults) -> dict[str, float]:
-    """Return trial id -> training seconds for the trials of arms, where they are known."""
+def trial_seconds(studies: Iterable[StudyResults]) -> dict[str, float]:
+    """Return trial id -> training seconds for all trials of arms and stages, where they are known."""
+    seconds: dict[str, float] = {}
+    for study in studies:
+        seconds |= stage_seconds(study) | arm_seconds(study)
+    return seconds
+
+
+def arm_seconds(study: StudyResults) -> dict[str, float]:
     columns = zip(study.columns["id"], study.columns["train_seconds"], strict=True)
     return {trial_id: seconds for trial_id, seconds in columns if not math.isnan(seconds)}
 
@@ -257,7 +262,7 @@ def stage_seconds(study: StudyResults) -> dict[str, float]:
 
 def cost_text(study: StudyResults, uses: Mapping[str, int]) -> str:
     starts = stage_seconds(study)
-    seconds = trial_seconds(study).values()
+    seconds = arm_seconds(study).values()
     if not seconds and not starts:
         return "nothing trained yet"
     text = f"{duration_text(sum(seconds))} of training in {amount_text(len(seconds), 'trial')}"
