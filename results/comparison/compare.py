@@ -73,13 +73,13 @@ def compared_row(pair: ArmPair, test: Test | None, change: Test | None, family: 
     change: the test of B's contrast against A's. family: the number of distinct tests.
     """
     plan = pair.first.plan
-    found = {name: arm_results(side.row) for name, side in pair.sides.items()}
+    reached = {name: arm_results(side.row) for name, side in pair.sides.items()}
     return ComparedRow(
         **study_fields(plan),
         objective=plan.objective,
         arm=pair.first.arm.name,
-        a=found.get("A"),
-        b=found.get("B"),
+        a=reached.get("A"),
+        b=reached.get("B"),
         untested=untested_reason(pair, test),
         contrast=changed_contrast(change),
         notes=[*metric_notes(plan.primary_metric), *row_notes(pair, test, family), *change_notes(change)],
@@ -163,16 +163,16 @@ def provenance(a: Sequence[StudyResults], b: Sequence[StudyResults]) -> dict[str
 
 def provenance_values(studies: Sequence[StudyResults]) -> dict[str, set[str]]:
     """Return field -> known values in the trials of all studies, fields for which trials are not compared included."""
-    known = defaultdict[str, set[str]](set)
+    values_by_field = defaultdict[str, set[str]](set)
     for study in studies:
         for trial in rows_of(study.columns):
             for name, text in trial_notes.comparable_fields(trial).items():
-                known[name].add(text)
+                values_by_field[name].add(text)
         for name in ("revision", "host"):
-            known[name].update(study.columns[name])
-    for values in known.values():
+            values_by_field[name].update(study.columns[name])
+    for values in values_by_field.values():
         values.discard("")
-    return known
+    return values_by_field
 
 
 def differing_values(a: Mapping[str, set[str]], b: Mapping[str, set[str]]) -> dict[str, dict[str, list[str]]]:

@@ -432,11 +432,11 @@ def adjusted(tests: Sequence[Test | None]) -> list[Test | None]:
     """Return the tests with p_holm, and with p_margin corrected. The two kinds of p values are separate families."""
     different: dict[Trials, float] = {}  # equal tests in several studies count once
     equivalent: dict[Trials, float] = {}
-    for known in filter(None, tests):
-        if known.p is not None:
-            different[known.trials] = known.p
-        if known.p_margin is not None:
-            equivalent[known.trials] = known.p_margin
+    for existing in filter(None, tests):
+        if existing.p is not None:
+            different[existing.trials] = existing.p
+        if existing.p_margin is not None:
+            equivalent[existing.trials] = existing.p_margin
     p_holm = dict(zip(different, verdict.holm(list(different.values())), strict=True))
     p_margin = dict(zip(equivalent, verdict.holm(list(equivalent.values())), strict=True))
     corrected = list[Test | None]()

@@ -82,12 +82,12 @@ def looks(*sides: tuple[Sequence[Trials], Plan]) -> list[Look]:
         declarations = declarations_with_tables(contrast, plan.declarations)
         declared.append(declarations)
         grows = grows or declares_growth(contrast, plan, declarations)
-    own = tuple(frozenset(plan.seeds) for _, plan in sides)
+    planned = tuple(frozenset(plan.seeds) for _, plan in sides)
     counted = []
-    for number, seeds in enumerate(dict.fromkeys([*seeds_by_time(declared), own]), 1):
-        is_whole = all(map(Seeds.issubset, seeds, own))
+    for number, seeds in enumerate(dict.fromkeys([*seeds_by_time(declared), planned]), 1):
+        is_whole = all(map(Seeds.issubset, seeds, planned))
         factor = number * (number + 1) if number > 1 or grows else 1
-        counted.append(Look(seeds, factor, is_whole, is_last=seeds == own))
+        counted.append(Look(seeds, factor, is_whole, is_last=seeds == planned))
     return counted
 
 

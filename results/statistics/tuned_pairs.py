@@ -71,8 +71,8 @@ class Pair:
         if self.plan.primary_metric.higher_is_better:
             first = self.behind
             second = self.ahead
-        own = ratio(self.own, self.error)
-        advantages = [own, own and -own, *(ratio(sample, self.error) for sample in first)]
+        tuned = ratio(self.own, self.error)
+        advantages = [tuned, tuned and -tuned, *(ratio(sample, self.error) for sample in first)]
         for sample in second:
             lead = ratio(sample, self.error)
             advantages.append(lead and -lead)

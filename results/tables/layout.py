@@ -357,10 +357,10 @@ def header(name: str, table: Table) -> str:
 def cells_by_arm(table: Table, columns: Sequence[str]) -> dict[str, list[Cell]]:
     """Return arm -> cells of its row. The first cell has the footnotes."""
     metric = table.plan.primary_metric
-    shown = {name: column(name, table.plan) for name in columns}
+    by_name = {name: column(name, table.plan) for name in columns}
     cells = {}
     for row in with_marks(table, sentences.EARLIER):
-        first, *rest = [Cell(one.text(row, metric), sort_key(row.value(name))) for name, one in shown.items()]
+        first, *rest = [Cell(shown.text(row, metric), sort_key(row.value(name))) for name, shown in by_name.items()]
         cells[row.arm] = [replace(first, notes=row.notes), *rest]
     return cells
 

@@ -81,16 +81,16 @@ def with_tuning_notes(plan: Plan, choices: Mapping[str, PointChoice]) -> Plan:
 
 def note_subjects(plan: Plan, arm_rows: Sequence[Row], rows: Sequence[Row]) -> NoteSubjects:
     """Return which footnotes are about arms, differences and columns. arm_rows: the rows without differences."""
-    own: dict[str, None] = {}
+    arm_notes: dict[str, None] = {}
     of_arms: dict[str, None] = {}
     every: dict[str, None] = {}
     columns: dict[str, str] = {}
     for arm_row, row, arm in zip(arm_rows, rows, plan.arms, strict=True):
-        own |= dict.fromkeys(arm_row.notes)
+        arm_notes |= dict.fromkeys(arm_row.notes)
         every |= dict.fromkeys(row.notes)
         of_arms |= dict.fromkeys(arm.notes)
         columns |= arm.notes_about
-    return NoteSubjects(list(of_arms), [note for note in every if note not in own], columns)
+    return NoteSubjects(list(of_arms), [note for note in every if note not in arm_notes], columns)
 
 
 def is_unfinished(arms: Collection[ArmResults]) -> bool:
@@ -126,12 +126,12 @@ def arm_row(results: ArmResults, plan: Plan) -> Row:
     """Return the row of an arm, without the difference from its baseline."""
     arm = results.arm
     mean = results.sample.mean
-    found = [*arm.notes, *trial_notes.absence_notes(results, plan)]
+    texts = [*arm.notes, *trial_notes.absence_notes(results, plan)]
     sd = None
     if mean.n > 1:
         sd = math.sqrt(intervals.variance(results.sample.numbers))
         if mean.se is None:
-            found.append(f"no interval of the mean: {mean.why}")
+            texts.append(f"no interval of the mean: {mean.why}")
     diverged = results.count("diverged")
     failed = results.count("failed")
     return Row(
@@ -149,7 +149,7 @@ def arm_row(results: ArmResults, plan: Plan) -> Row:
         collapsed=len(results.collapsed),
         failed=failed,
         missing=len(results.outcomes) - mean.n - diverged - failed,
-        notes=found,
+        notes=texts,
     )
 
 
