@@ -184,19 +184,20 @@ def started(order: Order, folder: Path, run: store.Attempt) -> "Iterator[subproc
 
 
 def environment(own: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a command: the user's, and what a trial is. own: as for `Template.fill`."""
-    path = os.environ.get("PYTHONPATH", "").removeprefix(str(provenance.HOME)).removeprefix(os.pathsep)
-    found = {
-        **os.environ,
-        "PYTHONPATH": path,  # without this suite, which the worker has added
+    """Return the environment of a command: the user's, and what a trial is. own: as for `Template.fill`.
+
+    The user's Python finds neither this suite, which workers have on PYTHONPATH, nor the PYTHONSAFEPATH of our jobs.
+    """
+    path = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder != str(provenance.HOME)]
+    found = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONSAFEPATH")}
+    if any(path):
+        found["PYTHONPATH"] = os.pathsep.join(path)
+    return found | {
         "PYTHONUNBUFFERED": "1",  # so that the log is up to date
         "ABLATE_SEED": own["seed"],
         "ABLATE_FOLDER": own["folder"],
         "ABLATE_SETTINGS": own["settings_file"],
     }
-    if not path:
-        del found["PYTHONPATH"]
-    return found
 
 
 def claimed_folder(run: store.Attempt) -> tuple[Path, str]:

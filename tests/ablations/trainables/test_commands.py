@@ -1,5 +1,6 @@
 """Commands of users are planned, trained and compared as our own trials are."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from commands import ONE_ARM, RECIPE, SCRIPT, planned
 from designs import write
 from run_trials import Quiet, serve_all, served
 
+from ablations import provenance
 from ablations.execution import runner
 from ablations.execution.launch import Place
 from ablations.study.reading import read_recipe
@@ -94,9 +96,15 @@ def log(runs: Path, trial_id: str) -> str:
     return (attempt / "log").read_text()
 
 
-def test_a_command_knows_what_it_is_by_its_environment(tmp_path: Path) -> None:
+def test_a_command_knows_what_it_is_by_its_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It sees what its trial is, and nothing of the paths by which workers find this suite."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(provenance.HOME), str(provenance.HOME), "/users"]))
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")
+    (tmp_path / "beside.py").touch()
     script = """
         import json, os, sys
+        import beside
+        assert os.environ["PYTHONPATH"] == "/users"
         settings = json.load(open(os.environ["ABLATE_SETTINGS"]))
         assert settings == {"lr": 0.5} and os.environ["ABLATE_FOLDER"] == sys.argv[3]
         json.dump({"score": int(os.environ["ABLATE_SEED"])}, open(os.environ["ABLATE_FOLDER"] + "/metrics.json", "w"))
