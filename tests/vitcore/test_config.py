@@ -1,5 +1,8 @@
 """Config: what cannot be is refused in one line that names the key, the value and what is allowed."""
 
+import subprocess
+import sys
+
 import pytest
 
 from commonfloor.options import ConfigError
@@ -174,6 +177,18 @@ def test_a_removed_setting_without_effect_is_accepted() -> None:
 def test_config_is_frozen() -> None:
     with pytest.raises(ValueError, match="frozen"):
         Config().lr = 1.0
+
+
+@pytest.mark.parametrize("settings", [{"width": 32, "heads": 7}, {"patch": 3}, {"lr": "fast"}])
+def test_a_wrong_size_or_type_is_answered_without_torch(settings: dict[str, object]) -> None:
+    """PyTorch's import takes most of the time of an answer."""
+    code = (
+        "import sys; from vitcore.config import Config\n"
+        f"try: Config(**{settings})\n"
+        "except ValueError: assert 'torch' not in sys.modules\n"
+        "else: raise AssertionError('accepted')"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_epochs_become_steps() -> None:

@@ -12,11 +12,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from ablations.trainables.vit.notes import model_differences
 from commonfloor.options import ConfigError
 from vitcore import Config, ViT
-from vitcore.analysis.cost import measure
+from vitcore.analysis.cost import count_cost, measure
 from vitcore.config import merge
 from vitcore.contracts import perturbed
 from vitcore.identity import identity, trial_id
-from vitcore.model.build import build
+from vitcore.model.build import build, meta_model, zero_model
 from vitcore.model.dropout import Dropout
 from vitcore.model.position import POSITION, Context
 
@@ -98,6 +98,30 @@ def test_relative_attention_equals_explicit_softmax(pool: str) -> None:
     mixed = (logits / math.sqrt(16)).softmax(dim=-1) @ v
     expected = attention.out(mixed.transpose(1, 2).flatten(2))
     torch.testing.assert_close(attention(x, Context(model.position, config.grid, prefix)), expected)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"position": "relative"},
+        {"position": "alibi2d", "registers": 2},
+        {"self_attention": "axial", "pool": "gap"},
+        {"self_attention": "differential", "pool": "map", "mlp": "swiglu"},
+        {"stem": "resnet-small"},
+        {"objective": "mae"},
+        {"objective": "masked-patch"},
+        {"model": "timm/test_resnet"},
+        {"image_size": 64, "patch": 8},
+    ],
+)
+def test_flops_are_those_of_pytorchs_counter(settings: dict[str, Any]) -> None:
+    """A small model is counted on the CPU, a large one on the meta device."""
+    config = Config(**{"width": 32, "depth": 2, "heads": 2, **settings} if "model" not in settings else settings)
+    model, images = meta_model(config)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(images)
+    for counted in (zero_model(config), meta_model(config)):
+        assert count_cost(*counted).flops == counter.get_total_flops()
 
 
 def test_flops_equal_the_closed_form() -> None:
