@@ -186,11 +186,14 @@ class OptimizerState:
         groups = self.optimizer.param_groups
         if not self.lacks_groups and len(index.groups) != len(groups):
             raise ConfigError(f"{what}: {len(index.groups)} groups of parameters, not {len(groups)}")
-        unpack = Unpacker(tensors, device, what)
+
+        def restored(values: Values) -> dict[str, Any]:
+            return {key: unpacked(value, tensors, device, what) for key, value in values.items()}
+
         for name, values in index.parameters.items():
-            self.optimizer.state[self.parameters[name]] = unpack.values(values)
+            self.optimizer.state[self.parameters[name]] = restored(values)
         for group, values in zip(groups, index.groups, strict=False):
-            group.update(unpack.values(values))
+            group.update(restored(values))
 
     def error(self, why: str) -> ConfigError:
         return ConfigError(f"optimizer={self.name}: cannot be resumed: {why}")
@@ -248,35 +251,26 @@ class Packer:
         return StoredTensor(tensor=name, dtype=dtype, shape=tuple(tensor.shape), host=host)
 
 
-class Unpacker:
-    """Turns JSON back into the values of an optimizer on `device`."""
+def unpacked(stored: Stored, tensors: Mapping[str, Tensor], device: torch.device, what: str) -> Any:
+    """Return a value of an optimizer, with its tensors on `device`. tensors, what: as in `OptimizerState.restore`.
 
-    def __init__(self, tensors: Mapping[str, Tensor], device: torch.device, what: str) -> None:
-        self.tensors = tensors
-        self.device = device
-        self.what = what
-
-    def values(self, values: Values) -> dict[str, Any]:
-        return {key: self.value(value) for key, value in values.items()}
-
-    def value(self, value: Stored) -> Any:
-        if isinstance(value, StoredTensor):
-            return self.tensor(value)
-        if isinstance(value, StoredList):
-            items = [self.value(item) for item in value.items]
-            return items if value.kind == "list" else tuple(items)
-        return value
-
-    def tensor(self, stored: StoredTensor) -> Tensor:
-        tensor = self.tensors.get(stored.tensor)
-        if tensor is None:
-            raise ConfigError(f"{self.what}: {stored.tensor} is missing")
-        actual, expected = f"{dtype_name(tensor)} {tuple(tensor.shape)}", f"{stored.dtype} {stored.shape}"
-        if actual != expected:
-            raise ConfigError(f"{self.what}: {stored.tensor} is {actual}, not {expected}")
-        # Float64 scalars stay on the host, where the optimizer reads them at each step.
-        on_host = stored.host or (tensor.dtype == torch.float64 and tensor.ndim == 0)
-        return tensor if on_host else tensor.to(self.device)
+    Raises ConfigError if a tensor is missing or differs from what is stored about it.
+    """
+    if isinstance(stored, StoredList):
+        items = [unpacked(item, tensors, device, what) for item in stored.items]
+        return items if stored.kind == "list" else tuple(items)
+    if not isinstance(stored, StoredTensor):
+        return stored
+    tensor = tensors.get(stored.tensor)
+    if tensor is None:
+        raise ConfigError(f"{what}: {stored.tensor} is missing")
+    actual = f"{dtype_name(tensor)} {tuple(tensor.shape)}"
+    expected = f"{stored.dtype} {stored.shape}"
+    if actual != expected:
+        raise ConfigError(f"{what}: {stored.tensor} is {actual}, not {expected}")
+    # Float64 scalars stay on the host, where the optimizer reads them at each step.
+    on_host = stored.host or (tensor.dtype == torch.float64 and tensor.ndim == 0)
+    return tensor if on_host else tensor.to(device)
 
 
 def address(tensor: Tensor) -> int:
