@@ -233,7 +233,8 @@ def precision_notes(view: Overview, plan: Plan) -> list[str]:
 
 def time_text(view: Overview, plan: Plan) -> str:
     """Return text with the hours, their device and sources, and the wall-clock time of trials that run here."""
-    unit, sources = view.hours_from.unit, view.hours_from.sources
+    unit = view.hours_from.unit
+    sources = view.hours_from.sources
     if sources.keys() == {"unknown"}:
         return "unknown: no trial has finished on this device"
     device = view.hours_from.device or f"any {unit.partition('-')[0]}"
@@ -261,16 +262,17 @@ def wall_text(took: Wall, unit: str) -> str:
         length = "under a minute"
     elif minutes < 120:
         length = f"about {minutes:.0f} min"
-    device = "GPU" if unit == estimate.GPU_HOURS else "core"
-    return f"{length} on {units.amount_text(took.devices, device)} here"
+    return f"{length} on {units.amount_text(took.devices, unit.partition('-')[0])} here"
 
 
 def expected_text(stated: Expected, plan: Plan) -> str:
     """Return text with the value that the recipe expects or others reached, how it is known, and its source."""
     metric = plan.metric_named(stated.metric)
+    value = f"{metric.value_text(stated.mean)}{metric.unit} {metric.title}"
+    if stated.n:
+        value += f" (n = {stated.n})"
     whose = "expects" if stated.how == "measured" else "others reached"
-    seeds = f" (n = {stated.n})" if stated.n else ""
-    return f"{whose} {metric.value_text(stated.mean)}{metric.unit} {metric.title}{seeds}, {stated.how}: {stated.source}"
+    return f"{whose} {value}, {stated.how}: {stated.source}"
 
 
 def suggestions(hours: float, unit: str, plan: Plan) -> list[str]:
@@ -289,12 +291,11 @@ def images_text(plan: Plan, data: PlannedData) -> str:
     config = plan.baseline_arm.config
     validation = round(config["val_fraction"] * data.train)
     train = round(config["data_fraction"] * (data.train - validation))
-    folds = f" (one of {data.folds} folds)" if data.folds else ""
+    text = f"{data.name}: about {train:,} images to train, {validation:,} to validate, {data.test:,} to test"
+    if data.folds:
+        text += f" (one of {data.folds} folds)"
+    text += f", {data.classes:,} classes, {data.image_size} pixels wide, trained at {config['image_size']}"
     tokens = {arm.tokens for arm in plan.arms if arm.tokens}
-    counted = ""
     if tokens:
-        counted = f", {' to '.join(map(str, sorted({min(tokens), max(tokens)})))} tokens"
-    return (
-        f"{data.name}: about {train:,} images to train, {validation:,} to validate, {data.test:,} to test{folds}, "
-        f"{data.classes:,} classes, {data.image_size} pixels wide, trained at {config['image_size']}{counted}"
-    )
+        text += f", {' to '.join(map(str, sorted({min(tokens), max(tokens)})))} tokens"
+    return text

@@ -144,8 +144,10 @@ def size_of_margin(plan: Plan, study: StudyResults | None) -> tuple[float | None
     if plan.margin is None:
         return None, ""
     mean = baseline_mean(plan, study)
+    if mean is None and isinstance(plan.margin, str):
+        return None, ""
     if mean is None:
-        return (None if isinstance(plan.margin, str) else float(plan.margin)), ""
+        return float(plan.margin), ""
     size = margin_at(plan.margin, mean, plan.primary_metric)
     return float(size), too_wide(plan.margin, mean, plan.primary_metric, plan.chance)
 

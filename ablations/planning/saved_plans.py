@@ -55,9 +55,10 @@ def check_same_table(old: Plan, new: Plan) -> None:
                 "or plan it anew with --prune (results stay)"
             )
     if old.baseline_arm.key != new.baseline_arm.key:
-        was, is_now = settings_of_baseline(old), settings_of_baseline(new)
-        keys = [key for key in {**was, **is_now} if was.get(key) != is_now.get(key)]
-        changed = ", ".join(f"{key} {was.get(key)} -> {is_now.get(key)}" for key in keys[:3])
+        settings = settings_of_baseline(old)
+        others = settings_of_baseline(new)
+        differ = [key for key in settings | others if settings.get(key) != others.get(key)]
+        changed = ", ".join(f"{key} {settings.get(key)} -> {others.get(key)}" for key in differ[:3])
         raise ValueError(
             f"{old.name} was planned with another baseline "
             f"({changed or 'the images of its data, or what one of its parts computes'}): "
@@ -66,6 +67,7 @@ def check_same_table(old: Plan, new: Plan) -> None:
 
 
 def settings_of_baseline(plan: Plan) -> Settings:
-    stages = plan.lineage(plan.baseline_arm)
-    above = {f"{one.stage}.{key}": value for one in stages for key, value in one.config.items()}
-    return {**plan.baseline_arm.config, **above}
+    settings = dict(plan.baseline_arm.config)
+    for stage in plan.lineage(plan.baseline_arm):
+        settings |= {f"{stage.stage}.{key}": value for key, value in stage.config.items()}
+    return settings

@@ -48,15 +48,17 @@ def key(trainable: Trainable, settings: Settings, teacher: Settings | None = Non
 
     teacher: the settings of the stage that the trial learns from, if any.
     """
-    step = trainable.step_settings(settings)
-    teacher_step = {"teacher": trainable.step_settings(teacher)} if teacher else {}
-    return store.checksum(step | teacher_step)[:12]
+    step = dict(trainable.step_settings(settings))
+    if teacher:
+        step["teacher"] = trainable.step_settings(teacher)
+    return store.checksum(step)[:12]
 
 
 def teacher_config(plan: Plan, entry: Entry) -> Settings | None:
     """Return the config of the stage that an arm or stage learns from, or None."""
-    learns = entry.parent and parent_setting(entry.config) == "teacher"
-    return next(plan.lineage(entry)).config if learns else None
+    if entry.parent and parent_setting(entry.config) == "teacher":
+        return next(plan.lineage(entry)).config
+    return None
 
 
 def path(runs: Path, device: str) -> Path:
@@ -91,7 +93,8 @@ def measure_missing(plans: Iterable[Plan], runs: Path, data_dir: Path | None, sa
     say: called with a line about each measurement. Raises ValueError if steps of an arm cannot be measured here.
     """
     for plan, entry in [(planned, entry) for planned in plans for entry in planned.entries]:
-        trainable, teacher = find(plan.trainable), teacher_config(plan, entry)
+        trainable = find(plan.trainable)
+        teacher = teacher_config(plan, entry)
         device = Device(*trainable.hardware(entry.config))
         name = key(trainable, entry.config, teacher)
         if name in read(runs, device):

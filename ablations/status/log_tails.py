@@ -59,9 +59,10 @@ def tails(runs: Path, trial_ids: Sequence[str], lines: int, only_failed: bool) -
             campaign = None  # the trial's own log says what happened
         if only_failed and state.status != "failed" and not (campaign and died_early(campaign)):
             continue
-        arm, seed = None, None
+        arm = seed = None
         if trial_id in planned:
-            arm, seed = planned[trial_id].arm, int(planned[trial_id].config["seed"])
+            arm = planned[trial_id].arm
+            seed = int(planned[trial_id].config["seed"])
         if state.attempt is not None:
             text = log_end(state.attempt / "log")
             failure = trial.failure()

@@ -4,7 +4,7 @@ Results and leases on disk take precedence. SLURM's queue tells which trials wai
 jobs ended. Functions raise ValueError if a file of a submission is not valid, or a newer version wrote a trial's file.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,13 +111,15 @@ def study_status(plan: Plan, runs: Path, answers: SlurmAnswers) -> StudyStatus:
     standings = {job.id: job.standing(known) for job in jobs([plan])}
     metric = plan.selection_metric
     entries = [arm_status(entry, runs, answers, standings, metric) for entry in plan.entries]
-    total = {kind: sum(entry.counts[kind] for entry in entries) for kind in TRIAL_KINDS}
+    total = Counter(dict.fromkeys(TRIAL_KINDS, 0))
+    for entry in entries:
+        total.update(entry.counts)
     return StudyStatus(
         study=plan.study,
         recipe=plan.recipe,
         plan=plan.name,
         planned=sum(total.values()),
-        counts=total,
+        counts=dict(total),
         stages=entries[: len(plan.stages)],
         arms=entries[len(plan.stages) :],
         tables=tables_state(plan, runs, answers, total),

@@ -146,10 +146,12 @@ def arm_with_seeds(arm: str, seeds: Sequence[int]) -> str:
 
 def ended_lines(entries: Iterable[ArmStatus]) -> list[Text]:
     """Return lines about jobs that ended before their trials were done, and how to submit the trials again."""
-    ended = [job for entry in entries for job in entry.ended]
-    counts = Counter(job.job for job in ended)
+    counts: Counter[str] = Counter()
+    resubmitted: list[bool] = []
+    for entry in entries:
+        counts.update(job.job for job in entry.ended)
+        resubmitted += [job.followed for job in entry.ended]
     lines = [counted_line("ended", count, how, "yellow") for how, count in counts.items()]
-    resubmitted = [job.followed for job in ended]
     if any(resubmitted):
         exception = "" if all(resubmitted) else ", except cancelled ones"
         lines.append(indented_line(f"the submission's last job resubmits these{exception}"))

@@ -195,7 +195,7 @@ class Design(Layers):
         first, _, rest = written.partition(",")
         is_named = first in self.study.arms
         pieces = rest if is_named else written
-        values = {key: value for key, _, value in (piece.partition("=") for piece in pieces.split(","))}
+        values = dict(piece.partition("=")[::2] for piece in pieces.split(","))
         if values.keys() - self.factors.keys() - self.curves.keys():
             return name
         point = {key: values[key] for key in self.curves if key in values}
@@ -375,12 +375,14 @@ class Design(Layers):
     @cached_property
     def main_baseline(self) -> str:
         """The baseline's name at the point with the values of `reference`, or else at the first remaining point."""
-        baselines = [arm for arm in self.arms if arm.name == arm.baseline]
         at_reference = {name: self.baseline_value(name) for name in self.curves}
-        for arm in baselines:
-            if at_reference.items() <= arm.values.items():  # as in the study: 0, where the config has 0.0
-                return arm.name
-        return baselines[0].name
+        first = ""
+        for arm in self.arms:
+            if arm.name == arm.baseline:
+                if at_reference.items() <= arm.values.items():  # as in the study: 0, where the config has 0.0
+                    return arm.name
+                first = first or arm.name
+        return first
 
     def family_name(self, arm: Arm) -> str:
         """Return the name of the study's first model family whose settings match the arm's, or ""."""
