@@ -1,14 +1,12 @@
 """What vitcore knows of a trial before it is trained. This module loads torch."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ablations.trainables.trainable import Compared
 from ablations.trainables.vit import budget, data, step_time
-from ablations.trainables.vit import notes as footnotes
 from ablations.trainables.vit.budget import config_of
 from commonfloor.messages import joined_names
 from commonfloor.options import ConfigError
@@ -80,10 +78,6 @@ def summary(settings: Settings, recipe: str, recipe_text: str, has_stages: bool)
     return f"{what}. {model}, {size}{length}; all else as in the recipe {recipe}."
 
 
-def notes(arm: Compared, baseline: Compared, budget_name: str) -> dict[str, str]:
-    return footnotes.notes(arm, baseline, budget_name)
-
-
 def check_trial(settings: Settings, parent: Settings | None) -> None:
     splits.check(config_of(settings))
     check_weights(config_of(settings), config_of(parent) if parent else None)
@@ -119,10 +113,6 @@ def eval_caveats(names: Sequence[str], settings: Settings) -> list[str]:
 def hardware(settings: Settings) -> tuple[bool, str]:
     config = config_of(settings | {"seed": 0})
     return device_of(config) == "cuda", device_name(config)
-
-
-def cheaper_settings(settings: Settings, varied: Collection[str]) -> Iterator[tuple[float, str]]:
-    return budget.remaining_flops(Config(**settings), varied)
 
 
 def step_seconds(settings: Settings, data_dir: Path | None, teacher: Settings | None) -> float:

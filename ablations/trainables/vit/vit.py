@@ -43,9 +43,10 @@ class LazyModule:
 
 
 if TYPE_CHECKING:
-    from ablations.trainables.vit import data, own_faults, planned, training
+    from ablations.trainables.vit import budget, data, notes, own_faults, planned, training
 else:
-    data, own_faults, planned, training = map(LazyModule, ("data", "own_faults", "planned", "training"))
+    names = ("budget", "data", "notes", "own_faults", "planned", "training")
+    budget, data, notes, own_faults, planned, training = map(LazyModule, names)
 
 
 class Vit(Trainable):
@@ -125,7 +126,7 @@ class Vit(Trainable):
         return planned.summary(settings, recipe, recipe_text, has_stages)
 
     def notes(self, arm: Compared, baseline: Compared, budget: str) -> dict[str, str]:
-        return planned.notes(arm, baseline, budget)
+        return notes.notes(arm, baseline, budget)
 
     def warnings(self, settings: Settings) -> list[str]:
         return list(data.enlargement_notes(settings["data"], settings["image_size"]))
@@ -212,7 +213,7 @@ class Vit(Trainable):
         return float(evaluated / (3 * settings["steps"] * settings["batch"]))
 
     def cheaper(self, settings: Settings, varied: Collection[str]) -> Iterable[tuple[float, str]]:
-        return planned.cheaper_settings(settings, varied)
+        return budget.remaining_flops(Config(**settings), varied)
 
     def step_settings(self, settings: Settings) -> Settings:
         return {key: value for key, value in settings.items() if key not in FREE}

@@ -128,8 +128,8 @@ def duplicate_notes(
         others = [index for index in group if labels[index] != labels[group[0]]]
         contradictions += [(index, group[0]) for index in others[:1]]
 
-    def pairs(found: list[tuple[int, int]]) -> list[str]:
-        return [f"{names(one)} = {names(other)}" for one, other in found]
+    def pairs(equal_pairs: list[tuple[int, int]]) -> list[str]:
+        return [f"{names(first)} = {names(second)}" for first, second in equal_pairs]
 
     yield from example("leak", pairs(leaks), "also in the training set", ": accuracies are too high", "test image")
     yield from example("twice", pairs(copies), "stored again in the same set")
