@@ -12,6 +12,7 @@ from run_trials import Quiet, serve_all, served
 
 from ablations.execution import runner
 from ablations.execution.launch import Place
+from ablations.jobs import jobs
 from ablations.study.reading import read_recipe
 from results import store
 from results.study_results import load_plans
@@ -53,7 +54,9 @@ def test_a_study_of_a_function_gets_verdicts(tmp_path: Path, monkeypatch: pytest
     runs, todo = planned(tmp_path, script, RECIPE, STUDY)
     monkeypatch.setattr(runner, "drive", serve_all)
     assert len(runner.run(todo, Place(runs, None), Quiet()).done) == 6
+    (tmp_path / "train.py").unlink()  # reading needs no file of the user's
     (plan,) = store.read_plans(runs).readable
+    assert [job.id for job in jobs([plan])] == [job.id for job in todo]
     rows = {row.arm: row for row in study_table.table(load_plans(runs, [plan])[0]).rows}
     assert (plan.metric, rows["lr=0.25"].mean) == ("score", pytest.approx(0.251))
 
