@@ -93,7 +93,8 @@ class Function(UserCode):
     @cached_property
     def function(self) -> Callable[..., Any]:
         """The function. Raises ValueError if its file does not import or has no such function."""
-        path, name = self.about.path, self.about.train.rpartition(":")[2]
+        path = self.about.path
+        name = self.about.train.rpartition(":")[2]
         if str(path.parent) not in sys.path:
             sys.path.insert(0, str(path.parent))
         try:
@@ -102,19 +103,19 @@ class Function(UserCode):
             raise ValueError(f"train: {path}: does not import: {type(error).__name__}: {error}") from error
         if Path(module.__file__ or "").resolve() != path.resolve():
             raise ValueError(f"train: {path}: {module.__file__} has its name: rename the file")
-        found = getattr(module, name, None)
-        if not inspect.isfunction(found):
+        function = getattr(module, name, None)
+        if not inspect.isfunction(function):
             raise ValueError(f"train: {path}: has no function {name}")
-        return found
+        return function
 
     @cached_property
     def parameters(self) -> list[str]:
         """The names of the function's parameters besides `run`. Raises ValueError if one is not named."""
-        found = inspect.signature(self.function).parameters
-        for parameter in found.values():
+        parameters = inspect.signature(self.function).parameters
+        for parameter in parameters.values():
             if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
                 raise ValueError(f"train: {self.about.train}: {parameter}: name each setting as a parameter")
-        return [name for name in found if name != "run"]
+        return [name for name in parameters if name != "run"]
 
     @cached_property
     def record(self) -> type[Any] | None:
@@ -146,9 +147,9 @@ class Function(UserCode):
         seed = values["seed"]
         if type(seed) is not int or seed < 0:
             raise ValueError(f"seed={seed}: a whole number of at least 0")
-        own = {key: value for key, value in values.items() if key in self.model.model_fields}
+        known = {key: value for key, value in values.items() if key in self.model.model_fields}
         try:
-            return {**self.model(**own).model_dump(mode="json"), "seed": seed}
+            return {**self.model(**known).model_dump(mode="json"), "seed": seed}
         except ValidationError as error:
             raise ValueError(explain(error, self.model)) from None
 
@@ -161,9 +162,9 @@ class Function(UserCode):
 
     def identity(self, settings: Settings) -> Settings:
         """See Trainable. A trial is its settings, the function's name and the content of the code."""
-        own = {key: value for key, value in settings.items() if key != "seed"}
+        unseeded = {key: value for key, value in settings.items() if key != "seed"}
         function = self.about.train.rpartition(":")[2]
-        return {"seed": settings["seed"], "settings": own, "function": function, "code": self.about.digest}
+        return {"seed": settings["seed"], "settings": unseeded, "function": function, "code": self.about.digest}
 
     # -- execution -----------------------------------------------------------------------------------------------------
 
@@ -172,47 +173,51 @@ class Function(UserCode):
 
     def train(self, settings: Settings, run: store.Attempt, sources: Mapping[str, Parent], context: Context) -> Outcome:
         self.ensure_files()
-        own = FunctionRun(settings["seed"], run, context)
+        trial = FunctionRun(settings["seed"], run, context)
         try:
-            reported = self.function(**self.arguments(settings, own))
+            reported = self.function(**self.arguments(settings, trial))
         except FloatingPointError:
-            return Outcome("diverged", {}, own.seconds, {"diverged_at_step": own.step})
+            return Outcome("diverged", {}, trial.seconds, {"diverged_at_step": trial.step})
         except SystemExit as end:  # it would end the worker
             raise Failed(f"SystemExit: {end}", faults.BUG) from end
         if reported is None and context.should_stop():
-            return Outcome("stopped", {}, own.seconds)
-        return Outcome("finished", self.checked(reported), own.seconds, {"steps": own.step} if own.step else {})
+            return Outcome("stopped", {}, trial.seconds)
+        details = {"steps": trial.step} if trial.step else {}
+        return Outcome("finished", self.checked(reported), trial.seconds, details)
 
     def arguments(self, settings: Settings, run: "FunctionRun") -> dict[str, Any]:
         """Return the arguments of the function by name."""
         values = self.model(**{key: value for key, value in settings.items() if key in self.model.model_fields})
-        own = {key: getattr(values, key) for key in self.model.model_fields}
+        arguments = {key: getattr(values, key) for key in self.model.model_fields}
         if self.record is not None:
-            own = {self.parameters[0]: values if isinstance(values, self.record) else self.record(**own)}
-        takes_run = "run" in inspect.signature(self.function).parameters
-        return {**own, "run": run} if takes_run else own
+            record = values if isinstance(values, self.record) else self.record(**arguments)
+            arguments = {self.parameters[0]: record}
+        if "run" in inspect.signature(self.function).parameters:
+            arguments["run"] = run
+        return arguments
 
     def checked(self, reported: object) -> dict[str, float]:
         """Return the declared metrics among what the function returned. Raises Failed if one is not a finite number."""
         if not isinstance(reported, Mapping):
             raise Failed(f"{self.about.train} returned {str(reported)[:60]}: metric -> number", faults.INPUT)
-        found = {}
+        numbers = {}
         for name in self.about.metrics:
             try:
-                found[name] = float(reported[name])
+                numbers[name] = float(reported[name])
             except KeyError:
                 raise Failed(f"metric {name} is missing: there are {joined_names(reported)}", faults.INPUT) from None
             except (TypeError, ValueError):
                 raise Failed(f"metric {name}={str(reported[name])[:60]}: a number", faults.INPUT) from None
-            if not math.isfinite(found[name]):
+            if not math.isfinite(numbers[name]):
                 advice = "a function whose training diverged raises FloatingPointError"
-                raise Failed(f"metric {name}={found[name]}: not finite; {advice}", faults.INPUT)
-        return found
+                raise Failed(f"metric {name}={numbers[name]}: not finite; {advice}", faults.INPUT)
+        return numbers
 
     def fault(self, error: BaseException) -> Fault | None:
         """See Trainable. Lack of memory is known by its words."""
-        own = super().fault(error)
-        return own or (Fault(faults.MEMORY) if NO_MEMORY.search(f"{type(error).__name__}: {error}") else None)
+        if NO_MEMORY.search(f"{type(error).__name__}: {error}"):
+            return Fault(faults.MEMORY)
+        return super().fault(error)
 
 
 @lru_cache(maxsize=64)
@@ -233,7 +238,8 @@ def options_model(fields: Fields) -> type[BaseModel]:
 
 def parameter_fields(function: Callable[..., Any], names: list[str]) -> Fields:
     """Return the types and defaults of parameters. Without an annotation, the type is the default's."""
-    hints, fields = get_type_hints(function, include_extras=True), Fields()
+    hints = get_type_hints(function, include_extras=True)
+    fields = Fields()
     for name in names:
         default = inspect.signature(function).parameters[name].default
         if default is inspect.Parameter.empty:
@@ -244,7 +250,8 @@ def parameter_fields(function: Callable[..., Any], names: list[str]) -> Fields:
 
 
 def dataclass_fields(record: type[Any]) -> Fields:
-    hints, fields = get_type_hints(record, include_extras=True), Fields()
+    hints = get_type_hints(record, include_extras=True)
+    fields = Fields()
     for field in dataclasses.fields(record):
         default = ... if field.default is dataclasses.MISSING else field.default
         if field.default_factory is not dataclasses.MISSING:
@@ -262,7 +269,8 @@ class FunctionRun:
     def __init__(self, seed: int, run: store.Attempt, context: Context) -> None:
         self.seed = seed
         self.folder, _ = claimed_folder(run)
-        self._run, self._context = run, context
+        self._run = run
+        self._context = context
         self._saved = run.checkpoint()
         self.step, seconds = HEADER.unpack_from(self._saved or bytes(HEADER.size))
         self._began = time.monotonic() - seconds

@@ -30,7 +30,8 @@ class Reported(Options):
     unit: str = ""
 
     def metric(self, name: str) -> Metric:
-        higher, unit = self.better == "higher", f" {self.unit}" if self.unit else ""
+        higher = self.better == "higher"
+        unit = f" {self.unit}" if self.unit else ""
         if self.unit == "fraction":
             is_accuracy = higher and name.endswith("accuracy")
             return Metric(name=name, **{**ACCURACY, "higher_is_better": higher, "is_accuracy": is_accuracy})
@@ -59,12 +60,12 @@ class Description(Options):
     @property
     def code_paths(self) -> dict[str, Path]:
         """The files of `code`: name relative to the folder -> path. Raises ValueError if one is missing."""
-        found: list[Path] = []
+        paths: list[Path] = []
         for name in self.code:
             if not (Path(self.folder) / name).exists():
                 raise ValueError(f"code: {name}: no such file or folder in {self.folder}")
-            found += code_files(Path(self.folder) / name)
-        return {os.path.relpath(path, self.folder): path for path in found}
+            paths += code_files(Path(self.folder) / name)
+        return {os.path.relpath(path, self.folder): path for path in paths}
 
 
 class Failed(RuntimeError):
@@ -157,7 +158,7 @@ def files_digest(files: Mapping[str, Path]) -> str:
     """
     if sum(path.stat().st_size for path in files.values()) > MOST_CODE:
         raise ValueError(f"code: more than {MOST_CODE >> 20} MiB: name the files that are code")
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name in sorted(files):
-        found.update(f"{name}\0{hashlib.sha256(files[name].read_bytes()).hexdigest()}\0".encode())
-    return found.hexdigest()[:12]
+        digest.update(f"{name}\0{hashlib.sha256(files[name].read_bytes()).hexdigest()}\0".encode())
+    return digest.hexdigest()[:12]

@@ -95,8 +95,13 @@ class Command(UserCode):
 
     def identity(self, settings: Settings) -> Settings:
         """See Trainable. A trial is its settings, the words of the template and the content of the code."""
-        own = {key: value for key, value in settings.items() if key != "seed"}
-        return {"seed": settings["seed"], "settings": own, "command": self.template.text, "code": self.about.digest}
+        unseeded = {key: value for key, value in settings.items() if key != "seed"}
+        return {
+            "seed": settings["seed"],
+            "settings": unseeded,
+            "command": self.template.text,
+            "code": self.about.digest,
+        }
 
     def warnings(self, settings: Settings) -> list[str]:
         if "seed" in self.template.names:

@@ -34,9 +34,9 @@ class Template:
         """The words of the command, with the spelling if it matters."""
         return [*self.words, *(self.spelling if SETTINGS in self.words else ())]
 
-    def fill(self, settings: Mapping[str, Any], own: Mapping[str, str]) -> list[str]:
-        """Return the arguments of a trial's command. own: the values of OWN_NAMES except `settings`."""
-        values = {**{name: value_text(value) for name, value in settings.items()}, **own}
+    def fill(self, settings: Mapping[str, Any], trial_values: Mapping[str, str]) -> list[str]:
+        """Return the arguments of a trial's command. trial_values: of OWN_NAMES without `settings`."""
+        values = {**{name: value_text(value) for name, value in settings.items()}, **trial_values}
         arguments: list[str] = []
         for word in self.words:
             if word != SETTINGS:

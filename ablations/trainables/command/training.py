@@ -56,12 +56,15 @@ class CommandRun:
     """A run of a trial's command in the folder that earlier attempts have left."""
 
     def __init__(self, order: Order, run: store.Attempt, context: Context) -> None:
-        self.order, self.run, self.context = order, run, context
+        self.order = order
+        self.run = run
+        self.context = context
         self.folder, earlier = claimed_folder(run)
         saved = json.loads(run.checkpoint() or "{}")
         self.saved_step = saved.get("step", 0)
         self.began = time.monotonic() - saved.get("seconds", 0.0)
-        self.report, self.log = Report(order.metrics), Log(run.path / "log")
+        self.report = Report(order.metrics)
+        self.log = Log(run.path / "log")
         self.curve = Curve(self.folder / CURVE)
         self.memory_kills = machine.oom_kills()
         if earlier and self.curve.has_changed() and self.curve.step > self.saved_step:  # killed before it was recorded
@@ -83,7 +86,8 @@ class CommandRun:
     def follow(self, process: "subprocess.Popen[bytes]") -> None:
         """Read what the command prints until it ends. Ask it to end once the worker has to stop."""
         readers = {process.stdout: self.report.read, process.stderr: lambda output: None}
-        is_asked, looked = False, time.monotonic()
+        is_asked = False
+        looked = time.monotonic()
         with selectors.DefaultSelector() as pipes:
             for pipe, read in readers.items():
                 assert pipe is not None
@@ -165,11 +169,24 @@ class CommandRun:
 def started(order: Order, folder: Path, run: store.Attempt) -> "Iterator[subprocess.Popen[bytes]]":
     """Yield the supervisor of a trial's command. At the end of the block, nothing that it has started is left."""
     settings = {key: value for key, value in order.settings.items() if key != "seed"}
-    own = {"seed": str(order.settings["seed"]), "folder": str(folder), "settings_file": str(run.path / SETTINGS)}
+    seed = str(order.settings["seed"])
+    trial_values = {"seed": seed, "folder": str(folder), "settings_file": str(run.path / SETTINGS)}
     run.patience(lambda: store.write_json(run.path / SETTINGS, settings))
-    words = [sys.executable, "-IS", supervisor.__file__, str(GRACE_SECONDS), *order.template.fill(settings, own)]
+    words = [
+        sys.executable,
+        "-IS",
+        supervisor.__file__,
+        str(GRACE_SECONDS),
+        *order.template.fill(settings, trial_values),
+    ]
     with subprocess.Popen(
-        words, cwd=order.folder, env=environment(own), stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
+        words,
+        cwd=order.folder,
+        env=environment(trial_values),
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        start_new_session=True,
     ) as process:
         try:
             held = lease.own_lease().model_copy(update={"pid": process.pid, "started": lease.start_time(process.pid)})
@@ -183,20 +200,20 @@ def started(order: Order, folder: Path, run: store.Attempt) -> "Iterator[subproc
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def environment(own: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a command: the user's, and what a trial is. own: as for `Template.fill`.
+def environment(trial_values: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a command: the user's, and what a trial is. trial_values: as for `Template.fill`.
 
     The user's Python finds neither this suite, which workers have on PYTHONPATH, nor the PYTHONSAFEPATH of our jobs.
     """
     path = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder != str(provenance.HOME)]
-    found = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONSAFEPATH")}
+    variables = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONSAFEPATH")}
     if any(path):
-        found["PYTHONPATH"] = os.pathsep.join(path)
-    return found | {
+        variables["PYTHONPATH"] = os.pathsep.join(path)
+    return variables | {
         "PYTHONUNBUFFERED": "1",  # so that the log is up to date
-        "ABLATE_SEED": own["seed"],
-        "ABLATE_FOLDER": own["folder"],
-        "ABLATE_SETTINGS": own["settings_file"],
+        "ABLATE_SEED": trial_values["seed"],
+        "ABLATE_FOLDER": trial_values["folder"],
+        "ABLATE_SETTINGS": trial_values["settings_file"],
     }
 
 
@@ -206,31 +223,32 @@ def claimed_folder(run: store.Attempt) -> tuple[Path, str]:
     The folder moves from attempt to attempt, so that a command whose worker has lost the trial no longer finds it. On
     this machine, such a command is ended first. Raises Failed if it does not end.
     """
-    own, found = run.path.absolute() / FOLDER, ""
+    folder = run.path.absolute() / FOLDER
+    previous = ""
     earlier_attempts = [path for path in run.trial.attempts() if int(path.name) < int(run.path.name)]
     for earlier in reversed(earlier_attempts):
         end_command(earlier)
         run.ensure_current()
         with suppress(FileNotFoundError):
-            os.rename(earlier / FOLDER, own)
-            found = earlier.name
+            os.rename(earlier / FOLDER, folder)
+            previous = earlier.name
             break
-    own.mkdir(exist_ok=True)
-    refuse_links(run.path, own)
-    return own, found
+    folder.mkdir(exist_ok=True)
+    refuse_links(run.path, folder)
+    return folder, previous
 
 
 def end_command(attempt: Path) -> None:
     """Wait for the end of an attempt's command on this machine, and kill it after ORPHAN_SECONDS."""
-    held = lease.read(attempt, PROCESS)
+    process = lease.read(attempt, PROCESS)
     deadline = time.monotonic() + ORPHAN_SECONDS
-    while held is not None and lease.holder_state(held) in ("lives", "stopped"):
+    while process is not None and lease.holder_state(process) in ("lives", "stopped"):
         late = time.monotonic() - deadline
         if late > ORPHAN_SECONDS:
-            raise Failed(f"process {held.pid} of attempt {attempt.name} does not end", faults.MACHINE)
+            raise Failed(f"process {process.pid} of attempt {attempt.name} does not end", faults.MACHINE)
         if late > 0:
             with suppress(ProcessLookupError):
-                os.killpg(held.pid, signal.SIGKILL)
+                os.killpg(process.pid, signal.SIGKILL)
         time.sleep(0.05)
 
 
@@ -240,7 +258,7 @@ def failure(status: int, lines: Sequence[str], was_memory_kill: bool) -> Failed:
     was_memory_kill: whether the kernel killed a process here for lack of memory.
     """
     errors = [line for line in lines if ERROR.match(line)] or list(lines) or ["it printed nothing"]
-    said = errors[-1][:LONGEST_CAUSE]
+    error_line = errors[-1][:LONGEST_CAUSE]
     memory = [line for line in lines if NO_MEMORY.search(line)]
     if memory:
         return Failed(f"out of memory: {memory[-1][:LONGEST_CAUSE]}", faults.MEMORY)
@@ -248,5 +266,5 @@ def failure(status: int, lines: Sequence[str], was_memory_kill: bool) -> Failed:
     if ended_by == "SIGKILL" and was_memory_kill:
         return Failed("killed by the kernel: out of memory", faults.MEMORY)
     how = f"killed by {ended_by}" if ended_by else f"exit status {status}"
-    kind = faults.MACHINE if ended_by in ("SIGKILL", "SIGTERM") else faults.classify(RuntimeError(said)).kind
-    return Failed(f"{how}: {said}", kind)
+    kind = faults.MACHINE if ended_by in ("SIGKILL", "SIGTERM") else faults.classify(RuntimeError(error_line)).kind
+    return Failed(f"{how}: {error_line}", kind)
