@@ -39,8 +39,8 @@ def compare(a: Sequence[StudyResults], b: Sequence[StudyResults], interim: bool 
     `interim` they give no p values and verdicts. Raises ValueError if a study's claim cannot be parsed.
     """
     pairs = matched_pairs(sides(a, interim), sides(b, interim))
-    tests = adjusted([arm_test(pair) for pair in pairs])
-    changes = adjusted([contrast_test(pair) for pair in pairs])
+    tests = adjusted(list(map(arm_test, pairs)))
+    changes = adjusted(list(map(contrast_test, pairs)))
     family = len({test.trials for test in tests if test and test.p is not None})
     resolvable = resolvable_differences(tests, family)
     first = tests

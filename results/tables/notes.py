@@ -10,9 +10,8 @@ import numpy as np
 
 from results.records import Row
 from results.statistics import intervals, looks, verdict
-from results.statistics.claims import JudgedClaim
+from results.statistics.claims import JudgedClaim, JudgedInteraction
 from results.statistics.contrast import Sample
-from results.statistics.interaction import JudgedInteraction
 from results.statistics.intervals import Estimate
 from results.statistics.looks import Look
 from results.statistics.tuning import GridEnd, PointChoice, TuningGrid

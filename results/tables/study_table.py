@@ -5,10 +5,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from results.records import INTERVAL, Claim, Interaction, Interval, NoteSubjects, Row, Table
-from results.statistics import claims, contrast, interaction, intervals, tuned_pairs, tuning
+from results.statistics import claims, contrast, intervals, tuned_pairs, tuning
 from results.statistics.arms import ArmResults, Contrast, arm_results, simultaneous_intervals, tested_contrasts
-from results.statistics.claims import JudgedClaim
-from results.statistics.interaction import JudgedInteraction
+from results.statistics.claims import JudgedClaim, JudgedInteraction
 from results.statistics.tuning import PointChoice
 from results.store.schemas import Plan
 from results.store.schemas.metrics import share_text
@@ -49,7 +48,7 @@ def table_of_plan(
     if simultaneous:
         at_once = simultaneous_intervals(contrasts.values(), plan)
         rows = [replace(row, delta_ci95_simultaneous=at_once.get(row.arm)) for row in rows]
-    interactions = list(map(interaction_record, interaction.judge_interactions(plan, arms)))
+    interactions = list(map(interaction_record, claims.judge_interactions(plan, arms)))
     judged_claims = list(map(claim_record, claims.judge_claims(plan, arms, contrasts)))
     if not judged:
         interactions = [each.without_verdict(INTERIM) for each in interactions]
