@@ -68,7 +68,9 @@ class Cost:
 def hours_text(hours: float, unit: str) -> str:
     if 0 < hours < 0.01:
         return f"under 0.01 {unit}"
-    return f"{hours:,.0f} {unit}" if hours >= 10 else f"{hours:.2g} {unit}"
+    if hours < 10:
+        return f"{hours:.2g} {unit}"
+    return f"{hours:,.0f} {unit}"
 
 
 def sources_text(sources: Mapping[str, int]) -> str:

@@ -199,7 +199,10 @@ def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
     if code:
         lines.append(f"  code    {', '.join(code)}")
     lines += [f"  cheaper {line}" for line in suggestions(view.hours, view.hours_from.unit, plan)]
-    lines += [f"  note    {note}" for note in [*view.declared_first, *plan.notes, *precision_notes(view, plan)]]
+    lines += [f"  note    {note}" for note in [*view.declared_first, *plan.notes]]
+    _, why_slow = find(plan.trainable).slowdown(plan.baseline_arm.config, view.hours_from.unit == estimate.GPU_HOURS)
+    if view.wall and why_slow:
+        lines.append(f"  note    {why_slow}")
     if view.trials.finished < view.trials.planned:
         lines += [f"  {expected_text(stated, plan)}" for stated in plan.expected if stated.metric == plan.metric]
     width = max(len(arm.name) for arm in shown)
@@ -222,13 +225,6 @@ def disk_text(view: Overview) -> str:
         f"{view.disk_bytes / 1e6:,.1f} MB at most: {weights} of weights kept, {checkpoints} of checkpoints "
         f"({CHECKPOINTS} for each trial that runs at once), {files} of other files"
     )
-
-
-def precision_notes(view: Overview, plan: Plan) -> list[str]:
-    """Return a note, in a list, if this machine is slower than others for the trials; otherwise []."""
-    on_gpu = view.hours_from.unit == estimate.GPU_HOURS
-    _, why = find(plan.trainable).slowdown(plan.baseline_arm.config, on_gpu)
-    return [why] if view.wall and why else []
 
 
 def time_text(view: Overview, plan: Plan) -> str:

@@ -192,8 +192,9 @@ def failure_reason(trial: store.Trial, cause: str) -> Reason:
     if failure is None:
         return Reason(cause, "", "")
     lines = failure.traceback.strip().splitlines()
-    last_line = lines[-1].strip() if lines and lines[-1] not in failure.cause else ""
-    return Reason(cause, last_line, failure.kind)
+    if not lines or lines[-1] in failure.cause:
+        return Reason(cause, "", failure.kind)
+    return Reason(cause, lines[-1].strip(), failure.kind)
 
 
 def trial_kind(trial_id: str, standing: Standing, answers: SlurmAnswers) -> str:

@@ -158,8 +158,8 @@ class Layers:
         For a setting of a stage that the baseline does not use, returns the value that `base` has for it, or None.
         Raises ValueError if the config of the baseline or of a stage that it uses is not valid.
         """
-        used = {stage.stage for stage in self.reference_trials.lineage}
-        if key.partition(".")[0] in self.study.stages.keys() - used:
+        stage = key.partition(".")[0]
+        if stage in self.study.stages and stage not in (used.stage for used in self.reference_trials.lineage):
             return self.base.get(key)
         _ = self.reference  # raises an error that says where a wrong value is written
         return self.reference_trials.value(key)

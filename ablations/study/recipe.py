@@ -102,7 +102,11 @@ class Recipe(Options):
     @property
     def trainable(self) -> str:
         """The name of what trials train, for `trainable.find`. Raises ValueError if a key is not for it."""
-        refused = () if is_command(self.train) else OF_COMMANDS if is_function(self.train) else (*OF_COMMANDS, *OF_CODE)
+        refused: tuple[str, ...] = (*OF_COMMANDS, *OF_CODE)
+        if is_command(self.train):
+            refused = ()
+        elif is_function(self.train):
+            refused = OF_COMMANDS
         for key in refused:
             if getattr(self, key) != type(self).model_fields[key].default:
                 raise ValueError(f"{key}: is for a command: write its command line into `train`")
