@@ -44,13 +44,13 @@ class Refused(ValueError):
 
 
 OWN = re.compile("(?:error|fatal|allocation failure): ")  # how SLURM's own messages begin
-ABSENT = ("establish a configuration source", "process configuration file", "slurm.conf")
-NO_ANSWER = (
-    *("Unable to contact slurm", "Socket timed out", "connect failure", "Connection refused", "Connection reset"),
-    *("Zero Bytes were transmitted", "Communication connection failure", "Communication shutdown failure"),
-    *("Message receive failure", "Transport endpoint is not connected", "standby", "Unexpected message received"),
-    *("authentication", "Munge", "temporarily unable to accept", "temporarily unavailable"),
-    *("Problem talking to the database", "No route to host", "Network is unreachable"),
+ABSENT = re.compile(r"establish a configuration source|process configuration file|slurm\.conf")
+NO_ANSWER = re.compile(
+    r"(?i)Unable to contact slurm|Socket timed out|connect failure|Connection refused|Connection reset"
+    r"|Zero Bytes were transmitted|Communication connection failure|Communication shutdown failure"
+    r"|Message receive failure|Transport endpoint is not connected|standby|Unexpected message received"
+    r"|authentication|Munge|temporarily unable to accept|temporarily unavailable"
+    r"|Problem talking to the database|No route to host|Network is unreachable"
 )
 
 
@@ -92,9 +92,9 @@ def slurm_variables(environment: Mapping[str, str]) -> dict[str, str]:
 def failure(command: str, complaint: str) -> ValueError:
     """Return the exception for a failed command: NoSlurm, Unreachable or Refused. complaint: the error output."""
     message = sentence(complaint) or "no reason given"
-    if any(sign in message for sign in ABSENT):
+    if ABSENT.search(message):
         return NoSlurm(f"SLURM is not configured here: {command} says '{message}'")
-    if any(sign.lower() in message.lower() for sign in NO_ANSWER):
+    if NO_ANSWER.search(message):
         return Unreachable(f"SLURM does not answer: {command} says '{message}'")
     return Refused(message)
 
@@ -104,7 +104,7 @@ def sentence(complaint: str) -> str:
     lines = complaint.splitlines()
     messages = [line for line in lines if OWN.search(line)]
     parts = [OWN.split(line)[-1].strip() for line in messages or lines]
-    return "; ".join(dict.fromkeys(part for part in parts if part))
+    return "; ".join(dict.fromkeys(filter(None, parts)))
 
 
 def cluster_name(timeout: float = TIMEOUT) -> str:
