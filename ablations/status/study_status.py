@@ -109,7 +109,8 @@ def study_status(plan: Plan, runs: Path, answers: SlurmAnswers) -> StudyStatus:
     """Return the status of a study and of each of its stages and arms. answers: what SLURM says."""
     known = Standings(runs)
     standings = {job.id: job.standing(known) for job in jobs([plan])}
-    metric = plan.selection_metric
+    selection = plan.metric_named(plan.selection_metric)
+    metric = selection.name if selection.is_accuracy else ""
     entries = [arm_status(entry, runs, answers, standings, metric) for entry in plan.entries]
     total = Counter(dict.fromkeys(TRIAL_KINDS, 0))
     for entry in entries:
@@ -134,7 +135,7 @@ def arm_status(
 ) -> ArmStatus:
     """Return the status of an arm or stage.
 
-    standings: trial id -> where the trial stands on disk. metric: what is shown of running trials.
+    standings: trial id -> where the trial stands on disk. metric: the accuracy of running trials, "" if there is none.
     """
     status = ArmStatus(arm.name, arm.parent, dict.fromkeys(TRIAL_KINDS, 0), [], [], [], [])
     trials_by_reason: dict[Reason, list[PlannedTrial]] = defaultdict(list)

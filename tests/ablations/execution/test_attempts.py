@@ -237,6 +237,20 @@ def test_status_groups_causes_and_names_what_helps(runs: Path) -> None:
     assert f"ablate retry {plan} --oom" in text
 
 
+@pytest.mark.parametrize(("metric", "shown"), [("val_accuracy", "   accuracy 50.0%"), ("val_loss", "")])
+def test_status_calls_only_accuracies_so(metric: str, shown: str, tmp_path: Path) -> None:
+    plan = Plan.model_validate(synthetic.position()).model_copy(update={"selection_metric": metric})
+    key = synthetic.trial_id(synthetic.position(), "position=none", 1)
+    folder = synthetic.write(tmp_path / "runs", synthetic.position(), {key: synthetic.hole("missing")})
+    trial = store.trial(folder, key)
+    trial.create({"config": {}})
+    with synthetic.claimed(trial) as attempt:
+        attempt.log({"step": 10, "val_accuracy": 0.5, "val_loss": 0.5})
+        text = render([study_status(plan, folder, slurm_answers.SlurmAnswers({}))]).plain
+    (line,) = [line for line in text.splitlines() if "seed 1" in line]
+    assert re.fullmatch(rf"  running   position=none seed 1   step 10(/[\d,]+)?{shown}", line)
+
+
 def test_status_names_a_damaged_result_and_what_makes_it_again(runs: Path) -> None:
     result = runs / "trials" / synthetic.trial_id(synthetic.position(), "position=1d", 0) / "result.json"
     result.write_bytes(result.read_bytes()[:100])
