@@ -126,7 +126,7 @@ def test_training_and_reading_use_no_network(tmp_path: Path) -> None:
     assert len({pid for pid, _ in lines}) > 1  # the workers were watched too
 
 
-OF_PROFILES = ("setup", "environment", "container", "extra", "srun", "checkpoints", "data_dir", "stage", "account")
+OF_PROFILES = ("setup", "environment", "container", "extra", "srun", "checkpoints", "data_dir", "account")
 
 
 @pytest.mark.parametrize("key", OF_PROFILES)
