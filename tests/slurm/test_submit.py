@@ -196,8 +196,9 @@ def test_tasks_ask_slurm_nothing(tmp_path: Path, ablate: Ablate, cluster: Cluste
     calls = tmp_path / "calls"
     calls.mkdir()
     for name in ("sbatch", "squeue", "scontrol", "scancel", "sacct", "sacctmgr", "sinfo"):
-        wrap(name, f"echo {name} >> {calls}/${{SLURM_JOB_ID:-outside}}; REAL")
-    write(tmp_path, steps=20, profile=PROFILE.replace("0.2", "0.001"), seeds=2)
+        wrap(name, f"echo {name} >> {calls}/${{ABLATE_CALLER:-outside}}; REAL")
+    profile = PROFILE.replace("0.2", "0.001, environment: {ABLATE_CALLER: job}")
+    write(tmp_path, steps=20, profile=profile, seeds=2)
     ablate(*SUBMIT)
     runs = tmp_path / "runs"
     await_report(runs, 400)
