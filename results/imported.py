@@ -29,7 +29,7 @@ FEWEST = 2  # arms
 
 
 @dataclass(frozen=True)
-class Request:
+class Columns:
     """What the columns of a table mean.
 
     arms: the columns whose values name an arm; none in a wide table, where each column is an arm. metrics: the first is
@@ -46,7 +46,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Run:
+class ImportedRun:
     """A row of a table. metrics: name -> value, NaN if it has none. state: how the run ended, or ""."""
 
     settings: Mapping[str, Any]
@@ -68,7 +68,7 @@ class Run:
         return Record({"status": "finished", "reason": "", **self.metrics})
 
 
-def read_study(path: Path, request: Request) -> StudyResults:
+def read_study(path: Path, request: Columns) -> StudyResults:
     """Return the study that a table of runs holds. Raises ValueError if the table lacks what the request names."""
     content = read_bytes(path, LARGEST)
     table = unpacked(read_table(path))
@@ -143,14 +143,14 @@ def column(table: pd.DataFrame, option: str, name: str) -> str:
 # -- the runs of a table -----------------------------------------------------------------------------------------------
 
 
-def long_runs(table: pd.DataFrame, request: Request) -> Iterator[Run]:
+def long_runs(table: pd.DataFrame, request: Columns) -> Iterator[ImportedRun]:
     """Yield the run of each row."""
     arms = {name: table[column(table, "--arm", name)] for name in request.arms}
     metrics = {name: table[column(table, "--metric", name)] for name in request.metrics}
     seeds = table[column(table, "--seed", request.seed)]
     states = next((table[name] for name in table.columns if name.lower() in STATES), None)
     for row, label in enumerate(table.index):
-        yield Run(
+        yield ImportedRun(
             {name: setting(values[label]) for name, values in arms.items()},
             as_seed(seeds[label], row),
             {name: as_number(name, values[label], row) for name, values in metrics.items()},
@@ -158,7 +158,7 @@ def long_runs(table: pd.DataFrame, request: Request) -> Iterator[Run]:
         )
 
 
-def wide_runs(table: pd.DataFrame, request: Request) -> Iterator[Run]:
+def wide_runs(table: pd.DataFrame, request: Columns) -> Iterator[ImportedRun]:
     """Yield a run for each arm, which is a column, and each seed, which is a row."""
     metric = request.metrics[0]
     if len(request.metrics) > 1 or metric in table.columns:
@@ -167,7 +167,7 @@ def wide_runs(table: pd.DataFrame, request: Request) -> Iterator[Run]:
     for name in table.columns.drop(seed):
         for row, label in enumerate(table.index):
             number = as_number(name, table[name][label], row)
-            yield Run({"arm": name}, as_seed(table[seed][label], row), {metric: number})
+            yield ImportedRun({"arm": name}, as_seed(table[seed][label], row), {metric: number})
 
 
 def setting(value: Any) -> Any:
@@ -196,7 +196,7 @@ def as_number(name: str, value: Any, row: int) -> float:
     return number
 
 
-def check_arms(runs: Sequence[Run]) -> None:
+def check_arms(runs: Sequence[ImportedRun]) -> None:
     """Raise ValueError unless there are two arms, and at most one run for each arm and seed."""
     rows: dict[tuple[str, int], int] = {}
     for row, run in enumerate(runs):
@@ -208,7 +208,7 @@ def check_arms(runs: Sequence[Run]) -> None:
         raise ValueError(f"{len(arms)} arms: nothing to compare")
 
 
-def baseline_name(runs: Sequence[Run], request: Request) -> str:
+def baseline_name(runs: Sequence[ImportedRun], request: Columns) -> str:
     """Return the name of the arm that the request names, by its value alone if one column tells the arms apart."""
     arms = list(dict.fromkeys(run.arm for run in runs))
     values = {str(next(iter(run.settings.values()))): run.arm for run in runs if len(run.settings) == 1}
@@ -221,10 +221,10 @@ def baseline_name(runs: Sequence[Run], request: Request) -> str:
 # -- the study ---------------------------------------------------------------------------------------------------------
 
 
-def new_plan(runs: Sequence[Run], origin: str, request: Request) -> Plan:
+def new_plan(runs: Sequence[ImportedRun], origin: str, request: Columns) -> Plan:
     """Return the plan of the runs. A run that the table lacks is not planned."""
     baseline = baseline_name(runs, request)
-    arms: dict[str, list[Run]] = defaultdict(list)
+    arms: dict[str, list[ImportedRun]] = defaultdict(list)
     factors: dict[str, list[Any]] = defaultdict(list)
     for run in runs:
         arms[run.arm].append(run)
@@ -260,7 +260,7 @@ def new_plan(runs: Sequence[Run], origin: str, request: Request) -> Plan:
     )
 
 
-def declared(name: str, runs: Sequence[Run], request: Request) -> Metric:
+def declared(name: str, runs: Sequence[ImportedRun], request: Columns) -> Metric:
     """Return the declaration of a metric. An accuracy is known by its name and values from 0 to 1."""
     numbers = [run.metrics[name] for run in runs if not math.isnan(run.metrics[name])]
     if not numbers:
@@ -271,7 +271,7 @@ def declared(name: str, runs: Sequence[Run], request: Request) -> Metric:
     return Metric(name=name, higher_is_better=higher, decimals=2 if max(map(abs, numbers)) >= 10 else 4)
 
 
-def planned_arm(name: str, runs: Sequence[Run], baseline: str) -> Arm:
+def planned_arm(name: str, runs: Sequence[ImportedRun], baseline: str) -> Arm:
     settings = dict(runs[0].settings)
     return Arm(
         name=name,

@@ -106,7 +106,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Interaction:
+class InteractionRow:
     """The interaction effect of two changes, on the scale of the metric and, for an accuracy, on the logit scale.
 
     arms: the names of four arms: with both changes, with each alone, and with neither. n: number of seeds that all four
@@ -125,7 +125,7 @@ class Interaction:
     verdict: str | None
     notes: Sequence[str]
 
-    def without_verdict(self, note: str) -> "Interaction":
+    def without_verdict(self, note: str) -> "InteractionRow":
         """Return the interaction with `note` in place of its p values and verdict, or unchanged without a verdict."""
         return self if self.verdict is None else replace(self, p=None, p_holm=None, verdict=None, notes=[note])
 
@@ -154,7 +154,7 @@ class Table:
     looks: int = 1
     interim: bool
     judged: bool
-    interactions: Sequence[Interaction]
+    interactions: Sequence[InteractionRow]
     claims: Sequence[Claim]
     notes: Sequence[str]
     warnings: Sequence[str] = ()

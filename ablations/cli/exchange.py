@@ -15,7 +15,7 @@ from ablations.planning.merging import merge_export
 from ablations.study.naming import check_given_name
 from results import export as exports
 from results import trackers
-from results.imported import Request, read_study
+from results.imported import Columns, read_study
 from results.load import load_inspections
 from results.store.schemas.metrics import checked_margin
 from results.tables import layout, study_table
@@ -120,7 +120,7 @@ def import_(
         raise ValueError(f"--out={target}: a file named .parquet")
     if target.absolute() == file.absolute():
         raise ValueError(f"--out={target}: is the table itself: give another name")
-    request = Request(
+    request = Columns(
         study=study,
         arms=names_of(arm),
         seed=seed,

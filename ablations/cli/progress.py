@@ -37,7 +37,7 @@ class Bars(Progress):
 
 
 @dataclass
-class TrialTimes:
+class TrialClock:
     """The times of the trial that runs in a slot, in seconds of the monotonic clock."""
 
     began: float | None = None  # None if the trial ran before this process looked
@@ -81,7 +81,7 @@ class Speed:
         return f"{steps}: {trial}"
 
 
-def measured_speed(trial: TrialTimes, step: int, job: Job) -> Speed | None:
+def measured_speed(trial: TrialClock, step: int, job: Job) -> Speed | None:
     """Return the speed at a trial's newest report, or None if it does not determine it. step: the reported step."""
     if trial.began is None or trial.first_step is None or step <= trial.first_step or job.steps is None:
         return None
@@ -111,7 +111,7 @@ class Live:
         self.began = time.monotonic()
         self.ended = 0
         self.ended_here = 0  # in this run
-        self.running: dict[int, TrialTimes] = {}  # by slot
+        self.running: dict[int, TrialClock] = {}  # by slot
         self.speed: Speed | None = None
         self.progress = Bars(
             TextColumn("{task.description}", markup=False),
@@ -139,11 +139,11 @@ class Live:
         label = printable(job.name)
         bar = self.bar(slot)
         if progress is None:
-            self.running[slot] = TrialTimes(began=time.monotonic())
+            self.running[slot] = TrialClock(began=time.monotonic())
             self.progress.reset(bar, description=label, total=None, note="starting", visible=True)
             return
         steps = job.steps
-        trial = self.running.setdefault(slot, TrialTimes())
+        trial = self.running.setdefault(slot, TrialClock())
         trial.record(progress, steps)
         if self.speed is None:
             self.speed = measured_speed(trial, progress.step, job)

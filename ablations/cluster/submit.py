@@ -172,7 +172,7 @@ def submission_message(done: Round, profile: Profile) -> str:
         parts.append(f"{done.blocked} blocked by their parents (`ablate status` says why)")
     lines = [", ".join(parts), *filter(None, [retry.renewal_line(done.renewed)])]
     if done.submitted:
-        lines.append(f"cost: {estimate.Cost(done.hours, campaigns.device(profile), {}).text}")
+        lines.append(f"cost: {estimate.EstimatedCost(done.hours, campaigns.device(profile), {}).text}")
     if done.left and not done.queued and not done.submitted:
         again = f"give the command again in {rounds.SETTLE_SECONDS:.0f} s"
         lines.append(f"tasks were submitted just now, and squeue does not show them yet: if they have ended, {again}")

@@ -49,7 +49,7 @@ SOURCES = {  # name of a source, best first -> text
 
 
 @dataclass(frozen=True)
-class Cost:
+class EstimatedCost:
     """The total cost of trials on a device, in core-hours or GPU-hours. sources: key of SOURCES -> number of arms."""
 
     hours: float
@@ -112,7 +112,7 @@ def seconds(plans: Iterable[Plan], runs: Path, device: Device) -> dict[str, floa
     return seconds_by_trial
 
 
-def cost(plans: Iterable[Plan], runs: Path, device: Device, wanted: set[str]) -> Cost:
+def cost(plans: Iterable[Plan], runs: Path, device: Device, wanted: set[str]) -> EstimatedCost:
     """Return the cost of training the trials with the ids `wanted`. A trial of several plans counts once."""
     left = set(wanted)
     total = 0.0
@@ -126,7 +126,7 @@ def cost(plans: Iterable[Plan], runs: Path, device: Device, wanted: set[str]) ->
                 sources[source] += 1
                 total += guess * times.trainable.resources(entry.config).gpus * len(ids)
                 left -= ids
-    return Cost(total / 3600, device, sources)
+    return EstimatedCost(total / 3600, device, sources)
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ def declared_first(plan: Plan, runs: Path) -> list[str]:
     return [*changes, *claim_warnings(declared), *late_warnings(declared)]
 
 
-def wall_time(plan: Plan, cost: estimate.Cost, todo: int, workers: int | None) -> Wall | None:
+def wall_time(plan: Plan, cost: estimate.EstimatedCost, todo: int, workers: int | None) -> Wall | None:
     """Return the wall-clock time of the remaining trials, or None if none remain. todo, cost: their number and cost."""
     if not todo:
         return None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import median
 from typing import NamedTuple
 
-from results.records import NO_VERDICT, Interaction, Interval, Reached, Row, Table
+from results.records import NO_VERDICT, InteractionRow, Interval, Reached, Row, Table
 from results.statistics.verdict import BETTER, EQUIVALENT, RESOLVED, UNRESOLVED, WORSE
 from results.store.plan_files import learned_settings
 from results.store.schemas import Metric, Plan
@@ -353,7 +353,7 @@ def seeds_text(seeds: Sequence[int]) -> str:
     return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
 
 
-def interaction_sentence(interaction: Interaction, metric: Metric) -> str:
+def interaction_sentence(interaction: InteractionRow, metric: Metric) -> str:
     """Return the interaction as text: "a,b: +0.40 points (95% CI -0.20 to +1.00; logit +0.05): not resolved"."""
     name = current_style().label(interaction.name)
     why = "; ".join(interaction.notes)

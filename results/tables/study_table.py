@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from results.records import INTERVAL, Claim, Interaction, Interval, NoteSubjects, Row, Table
+from results.records import INTERVAL, Claim, InteractionRow, Interval, NoteSubjects, Row, Table
 from results.statistics import claims, contrast, intervals, tuned_pairs, tuning
 from results.statistics.arms import ArmResults, Contrast, arm_results, simultaneous_intervals, tested_contrasts
 from results.statistics.claims import JudgedClaim, JudgedInteraction
@@ -238,9 +238,9 @@ def withheld_notes(contrasts: Mapping[str, Contrast]) -> list[str]:
 # -- interactions and claims -------------------------------------------------------------------------------------------
 
 
-def interaction_record(judged: JudgedInteraction) -> Interaction:
+def interaction_record(judged: JudgedInteraction) -> InteractionRow:
     mean = judged.four.mean
-    return Interaction(
+    return InteractionRow(
         name=judged.planned.name,
         arms=judged.planned.arms,
         n=mean.n,

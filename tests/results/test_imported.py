@@ -11,14 +11,14 @@ import pytest
 from scipy import stats
 
 from results import export
-from results.imported import Request, read_study
+from results.imported import Columns, read_study
 from results.tables import layout, study_table
 
 SEEDS = range(5)
 RNG = np.random.default_rng(1)
 RESNET = 0.71 + RNG.normal(0, 0.01, 5)
 VIT = RESNET + 0.03 + RNG.normal(0, 0.002, 5)
-REQUEST = Request(study="runs", arms=["model"], seed="seed", metrics=["acc"], baseline="resnet")
+REQUEST = Columns(study="runs", arms=["model"], seed="seed", metrics=["acc"], baseline="resnet")
 
 
 def rows() -> list[dict[str, object]]:
@@ -79,7 +79,7 @@ def test_files_of_all_kinds_hold_the_same_runs(write: Callable[[pd.DataFrame, Pa
 
 def test_a_wide_table_has_a_column_for_each_arm(tmp_path: Path) -> None:
     wide = pd.DataFrame({"seed": SEEDS, "resnet": RESNET, "vit": VIT})
-    request = Request(study="runs", arms=[], seed="seed", metrics=["acc"], baseline="resnet")
+    request = Columns(study="runs", arms=[], seed="seed", metrics=["acc"], baseline="resnet")
     study = read_study(written(tmp_path, wide), request)
     assert study.columns["acc"] == pytest.approx([*RESNET, *VIT])
     assert study.plan.baseline == "arm=resnet"

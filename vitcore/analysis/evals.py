@@ -139,7 +139,7 @@ def features(model: Model, data: Data, images: Images) -> Tensor:
     return batch_outputs(model.features, model.config, data, images).cpu()
 
 
-class Eval(NamedTuple):
+class EvalKind(NamedTuple):
     """The metrics and functions of an eval. The functions receive the integer in the eval's name, or else 0.
 
     compute: raises ValueError if data are missing or damaged, or if the eval does not apply to the model, or OSError if
@@ -207,15 +207,15 @@ def check_size(config: Settings, size: int) -> None:
         raise ConfigError(f"images of {size} pixels: {what} does not take them ({error})") from None
 
 
-EVAL: dict[str, Eval] = {
-    "fewshot": Eval(tuple(f"fewshot{shots}_accuracy" for shots in SHOTS), few_shot_eval),
-    "inspect": Eval((), inspect_eval),
-    "test@SIZE": Eval(("test_accuracy@SIZE", "test_loss@SIZE"), size_eval, check_size),
-    "test@patchP": Eval(("test_accuracy@patchP", "test_loss@patchP"), patch_eval, check_patch),
+EVAL: dict[str, EvalKind] = {
+    "fewshot": EvalKind(tuple(f"fewshot{shots}_accuracy" for shots in SHOTS), few_shot_eval),
+    "inspect": EvalKind((), inspect_eval),
+    "test@SIZE": EvalKind(("test_accuracy@SIZE", "test_loss@SIZE"), size_eval, check_size),
+    "test@patchP": EvalKind(("test_accuracy@patchP", "test_loss@patchP"), patch_eval, check_patch),
 }
 
 
-def find(name: str) -> tuple[Eval, int]:
+def find(name: str) -> tuple[EvalKind, int]:
     """Return (entry of EVAL, integer in the name or 0) for an eval's name; raise ValueError if it is unknown."""
     for pattern, entry in EVAL.items():
         number = placeholder_digits(name, pattern)

@@ -65,7 +65,7 @@ def copy_tensors(source: Sequence[Tensor], target: Sequence[Tensor]) -> None:
         tensor.copy_(values)
 
 
-class Lion(optim.Optimizer):
+class LionOptimizer(optim.Optimizer):
     """Lion with decoupled weight decay (arXiv 2302.06675, Algorithm 2).
 
     A step is w <- w - lr (sign(b1 m + (1 - b1) g) + decay w), then m <- b2 m + (1 - b2) g. w: weights. g: gradient. m:

@@ -88,18 +88,18 @@ def attributes(optimizer: optim.Optimizer) -> dict[str, Any]:
     }
 
 
-class Record(BaseModel):
+class StrictRecord(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", ser_json_inf_nan="constants")
 
 
-class StoredTensor(Record):
+class StoredTensor(StrictRecord):
     tensor: str  # its name in the checkpoint
     dtype: str
     shape: tuple[int, ...]
     host: bool = False  # whether it was in host memory while the parameters were on a GPU
 
 
-class StoredList(Record):
+class StoredList(StrictRecord):
     items: list[Stored]
     kind: Literal["list", "tuple"]
 
@@ -108,7 +108,7 @@ Stored = bool | int | float | str | StoredTensor | StoredList | None
 Values = dict[str, Stored]
 
 
-class StoredState(Record):
+class StoredState(StrictRecord):
     """The JSON of INDEX. parameters: name -> values. groups: values, in the order of the optimizer."""
 
     version: Literal[1] = 1

@@ -160,7 +160,7 @@ class Lion(Optimizer):
     @classmethod
     def make(cls, groups: Groups, config: Settings) -> optim.Optimizer:
         options = config.options_of(cls.slot, cls.Options)
-        return algorithms.Lion(groups, config.lr, (options.beta1, options.beta2))
+        return algorithms.LionOptimizer(groups, config.lr, (options.beta1, options.beta2))
 
 
 class Muon(Optimizer):

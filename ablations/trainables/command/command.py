@@ -123,7 +123,7 @@ class Command(UserCode):
 
     def train(self, settings: Settings, run: store.Attempt, sources: Mapping[str, Parent], context: Context) -> Outcome:
         self.ensure_files()
-        order = training.Order(self.template, Path(self.about.folder), settings, tuple(self.about.metrics))
+        order = training.CommandOrder(self.template, Path(self.about.folder), settings, tuple(self.about.metrics))
         return training.CommandRun(order, run, context).train()
 
 

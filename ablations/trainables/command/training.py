@@ -43,7 +43,7 @@ ERROR = re.compile(
 
 
 @dataclass(frozen=True)
-class Order:
+class CommandOrder:
     """What to run: a template, where, with which settings, and the names of the metrics that it reports."""
 
     template: Template
@@ -55,7 +55,7 @@ class Order:
 class CommandRun:
     """A run of a trial's command in the folder that earlier attempts have left."""
 
-    def __init__(self, order: Order, run: store.Attempt, context: Context) -> None:
+    def __init__(self, order: CommandOrder, run: store.Attempt, context: Context) -> None:
         self.order = order
         self.run = run
         self.context = context
@@ -166,7 +166,7 @@ class CommandRun:
 
 
 @contextmanager
-def started(order: Order, folder: Path, run: store.Attempt) -> "Iterator[subprocess.Popen[bytes]]":
+def started(order: CommandOrder, folder: Path, run: store.Attempt) -> "Iterator[subprocess.Popen[bytes]]":
     """Yield the supervisor of a trial's command. At the end of the block, nothing that it has started is left."""
     settings = {key: value for key, value in order.settings.items() if key != "seed"}
     seed = str(order.settings["seed"])

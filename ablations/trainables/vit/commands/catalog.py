@@ -22,21 +22,21 @@ def documented_settings() -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogEntry:
     name: str
     about: str  # the first line of the variant's docstring
     options: Mapping[str, Any]  # option -> default, or None if the option is required
 
 
 @dataclass(frozen=True)
-class Slot:
+class CatalogSlot:
     """A slot and its variants in the order of their dictionary. Variants of plug-ins come last."""
 
     slot: str
-    entries: list[Entry]
+    entries: list[CatalogEntry]
 
 
-def catalog() -> list[Slot]:
+def catalog() -> list[CatalogSlot]:
     """Return all slots with their variants, including the variants of loaded plug-ins."""
     from vitcore.variants import VARIANTS  # imported here because torch is optional
 
@@ -46,6 +46,6 @@ def catalog() -> list[Slot]:
         for name, variant in variants.items():
             fields = variant.Options.model_fields
             options = {option: None if field.is_required() else field.default for option, field in fields.items()}
-            entries.append(Entry(name, (variant.__doc__ or "").strip().partition("\n")[0].strip(), options))
-        slots.append(Slot(slot, entries))
+            entries.append(CatalogEntry(name, (variant.__doc__ or "").strip().partition("\n")[0].strip(), options))
+        slots.append(CatalogSlot(slot, entries))
     return slots
