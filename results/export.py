@@ -280,8 +280,8 @@ def column_values(name: str, column: pa.ChunkedArray) -> list[Any]:
     values: list[Any] = []
     for chunk in column.chunks:
         if pa.types.is_dictionary(column.type):
-            texts = [*chunk.dictionary.to_pylist(), None]
-            values += [texts[index] for index in chunk.indices.fill_null(-1).to_pylist()]
+            texts = dict(enumerate(chunk.dictionary.to_pylist()))
+            values += map(texts.get, chunk.indices.to_pylist())  # no text has the index None
         else:
             values += chunk.to_pylist()
     return values

@@ -13,6 +13,8 @@ import synthetic
 
 from ablations.extras import EXTRAS, install_hint
 from ablations.jobs import Job
+from results import export
+from results.load import load_studies
 from vitcore.analysis.cost import measure
 from vitcore.config import Config
 from vitcore.identity import trial_id
@@ -54,6 +56,7 @@ def imported(folder: Path, code: str, *words: str) -> set[str]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("folder")
     synthetic.write(folder / "runs", synthetic.position(seeds=2))
+    export.write(load_studies(folder / "runs"), folder / "results.parquet")
     return folder
 
 
@@ -65,6 +68,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("status", {"rich"}),
         ("logs position-embedding", {"rich"}),
         ("table position-embedding --json", {"numpy", "scipy"}),
+        ("table --runs results.parquet", {"numpy", "pyarrow", "scipy"}),
         ("compare runs runs position-embedding.yaml", {"numpy", "scipy"}),
         ("export --out all.csv", {"numpy", "pandas", "pyarrow", "scipy"}),
     ],
