@@ -29,7 +29,7 @@ from results.store.eval_files import computes_metric
 from results.store.schemas import Arm, Plan, PlannedTrial
 from results.store.standing import Kind, Standings
 from results.tables import layout, study_table
-from vitcore.analysis.evals import EVAL, Computed, Eval, eval_of, features, restore_model, size_eval, trial_data
+from vitcore.analysis.evals import EVAL, Computed, EvalKind, eval_of, features, restore_model, size_eval, trial_data
 from vitcore.config import Config
 from vitcore.identity import trial_id
 from vitcore.runtime.device import SUBNORMAL
@@ -178,7 +178,7 @@ def test_evals_compute_as_the_training_did(ablate: Ablate, tmp_path: Path, monke
     def product(*_: object) -> Computed:
         return Computed({"product": (torch.tensor(SUBNORMAL) * 1).item()})
 
-    monkeypatch.setitem(EVAL, "looked", Eval((), product))
+    monkeypatch.setitem(EVAL, "looked", EvalKind((), product))
     trial = trials(tmp_path)[0]
     compute_eval(find(""), trial, "looked", None, "")
     assert store.read_json(trial.path / "evals/looked.json")["metrics"] == {"product": 0.0}
