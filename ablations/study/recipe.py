@@ -112,6 +112,8 @@ class Recipe(Options):
                 raise ValueError(f"{key}: is for a command: write its command line into `train`")
         if not self.is_of_user:
             return self.train
+        if is_function(self.train) and any(metric.printed for metric in self.metrics.values()):
+            raise ValueError("metrics: printed: is for a command: a function returns its metrics")
         given = {key: getattr(self, key) for key in ("train", "config", *OF_CODE)}
         given["gpus"] = self.resources.get("gpus", 0)
         if is_function(self.train):

@@ -28,6 +28,9 @@ class Reported(Options):
     better: Literal["higher", "lower"]  #: Which values are better.
     #: Text after a printed number, such as `ms`. A `fraction` is a number from 0 to 1 and is printed in percent.
     unit: str = ""
+    #: The text before the number in what a command prints, as `test loss:`. The last such number counts. Without it,
+    #: the command prints `METRIC name=number`.
+    printed: str = ""
 
     def metric(self, name: str) -> Metric:
         higher = self.better == "higher"

@@ -74,6 +74,7 @@ class Command(UserCode):
         self.template = template.parse(about.train, about.spelling, about.config)
         self.settings = settings_model(about)
         self.keys = (*about.config, "seed")
+        self.printed = {name: reported.printed for name, reported in about.metrics.items()}
         self.resolve({})
 
     # -- settings ------------------------------------------------------------------------------------------------------
@@ -94,14 +95,17 @@ class Command(UserCode):
     # -- identity and plans --------------------------------------------------------------------------------------------
 
     def identity(self, settings: Settings) -> Settings:
-        """See Trainable. A trial is its settings, the words of the template and the content of the code."""
+        """See Trainable. A trial is its settings, the words of the template, the content of the code and `printed`."""
         unseeded = {key: value for key, value in settings.items() if key != "seed"}
-        return {
+        identity = {
             "seed": settings["seed"],
             "settings": unseeded,
             "command": self.template.text,
             "code": self.about.digest,
         }
+        if any(self.printed.values()):
+            identity["printed"] = self.printed
+        return identity
 
     def warnings(self, settings: Settings) -> list[str]:
         if "seed" in self.template.names:
@@ -123,7 +127,7 @@ class Command(UserCode):
 
     def train(self, settings: Settings, run: store.Attempt, sources: Mapping[str, Parent], context: Context) -> Outcome:
         self.ensure_files()
-        order = training.CommandOrder(self.template, Path(self.about.folder), settings, tuple(self.about.metrics))
+        order = training.CommandOrder(self.template, Path(self.about.folder), settings, self.printed)
         return training.CommandRun(order, run, context).train()
 
 

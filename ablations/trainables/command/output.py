@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ HEAD, TAIL, MOST = 1 << 20, 1 << 23, 1 << 24  # bytes of a log: kept of its begi
 LONGEST_LINE = 1 << 16  # bytes
 LAST = 1 << 14  # bytes of output in which the reason of a failure is looked for
 METRIC = re.compile(r"METRIC\s+(.+)")
+NUMBER = re.compile(r"\s*([-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|\.\d+(?:e[-+]?\d+)?|(?:nan|inf)\b))", re.IGNORECASE)
 DIVERGED = "DIVERGED"  # a line by which a command says that training diverged
 METRICS, CURVE = "metrics.json", "metrics.jsonl"  # files in a command's folder
 
@@ -58,27 +59,37 @@ class Log:
         return [line.strip() for line in lines if line.strip()]
 
 
-class Report:
-    """The metrics that a command reports: by lines `METRIC name=number` on standard output, or in metrics.json.
+class Lines:
+    """Splits the output of a command into lines, for `use`. A line ends with the output, too."""
 
-    declared: the names of the metrics that it has to report. diverged: whether it printed DIVERGED.
-    """
-
-    def __init__(self, declared: Sequence[str]) -> None:
-        self.declared = declared
-        self.values: dict[str, list[str]] = {}  # as text
-        self.unclear: list[str] = []  # METRIC lines without name=number
-        self.diverged = False
+    def __init__(self, use: Callable[[str], None]) -> None:
+        self.use = use
         self.rest = b""  # the unfinished last line
 
     def read(self, output: bytes) -> None:
-        """Read more of standard output."""
-        *lines, rest = (self.rest + output.replace(b"\r", b"\n")).split(b"\n")
+        """Read more output, or its end, which is empty."""
+        end = b"" if output else b"\n"
+        *lines, rest = (self.rest + output.replace(b"\r", b"\n") + end).split(b"\n")
         self.rest = rest[:LONGEST_LINE]
         for line in lines:
-            self.read_line(line.decode(errors="replace").strip())
+            self.use(line.decode(errors="replace").strip())
+
+
+class Report:
+    """The metrics that a command reports: by lines `METRIC name=number` on standard output, or in metrics.json.
+
+    printed: name -> the text before its number, for each metric that it has to report; "" for METRIC lines. diverged:
+    whether it printed DIVERGED.
+    """
+
+    def __init__(self, printed: Mapping[str, str]) -> None:
+        self.printed = printed
+        self.values: dict[str, list[str]] = {}  # as text
+        self.unclear: list[str] = []  # METRIC lines without name=number
+        self.diverged = False
 
     def read_line(self, line: str) -> None:
+        """Read a line of standard output."""
         if line == DIVERGED:
             self.diverged = True
         found = METRIC.fullmatch(line)
@@ -88,6 +99,16 @@ class Report:
                 self.values.setdefault(name, []).append(value)
             elif line not in self.unclear:
                 self.unclear.append(line)
+        self.find_printed(line)
+
+    def find_printed(self, line: str) -> None:
+        """Look for the numbers after texts of `printed` in a line of either output. The last one counts."""
+        for name, text in self.printed.items():
+            if not text or text not in line:
+                continue
+            number = NUMBER.match(line.rpartition(text)[2])
+            if number:
+                self.values[name] = [number[1]]
 
     def read_file(self, path: Path) -> None:
         """Read metrics.json, if the command has written it. Raises ValueError if it is not an object of JSON."""
@@ -98,13 +119,13 @@ class Report:
         except (OSError, ValueError, RecursionError) as error:
             raise ValueError(f"{METRICS} cannot be read ({error})") from None
         if not isinstance(content, dict):
-            raise ValueError(f"{METRICS}: an object, as in {{{self.declared[0]!r}: 0.5}}")
+            raise ValueError(f"{METRICS}: an object, as in {{{next(iter(self.printed))!r}: 0.5}}")
         for name, value in content.items():
             self.values.setdefault(name, []).append(json.dumps(value))
 
     def numbers(self) -> dict[str, float]:
         """Return the declared metrics. Raises ValueError if one is missing, not finite, or has two values."""
-        return {name: self.number(name) for name in self.declared}
+        return {name: self.number(name) for name in self.printed}
 
     def number(self, name: str) -> float:
         if name not in self.values:
@@ -118,6 +139,8 @@ class Report:
         return number
 
     def why_missing(self, name: str) -> str:
+        if self.printed[name]:
+            return f": no number was printed after {self.printed[name]!r}"
         if self.unclear:
             return f": {self.unclear[0][:80]}: write METRIC {name}=NUMBER"
         return spelling_hint(name, self.values) or f": print METRIC {name}=NUMBER, or write it to {METRICS}"

@@ -16,7 +16,7 @@ from subprocess import PIPE
 
 from ablations import faults, machine, provenance
 from ablations.trainables.command import supervisor
-from ablations.trainables.command.output import CURVE, METRICS, Curve, Log, Report, read_correct
+from ablations.trainables.command.output import CURVE, METRICS, Curve, Lines, Log, Report, read_correct
 from ablations.trainables.command.template import Template
 from ablations.trainables.trainable import Context, Outcome
 from ablations.trainables.user_code import Failed
@@ -44,12 +44,12 @@ ERROR = re.compile(
 
 @dataclass(frozen=True)
 class CommandOrder:
-    """What to run: a template, where, with which settings, and the names of the metrics that it reports."""
+    """What to run: a template, where, with which settings, and what it reports: metric -> `printed`, as in Report."""
 
     template: Template
     folder: Path
     settings: Settings
-    metrics: tuple[str, ...]
+    metrics: Mapping[str, str]
 
 
 class CommandRun:
@@ -85,13 +85,13 @@ class CommandRun:
 
     def follow(self, process: "subprocess.Popen[bytes]") -> None:
         """Read what the command prints until it ends. Ask it to end once the worker has to stop."""
-        readers = {process.stdout: self.report.read, process.stderr: lambda output: None}
+        readers = {process.stdout: Lines(self.report.read_line), process.stderr: Lines(self.report.find_printed)}
         is_asked = False
         looked = time.monotonic()
         with selectors.DefaultSelector() as pipes:
-            for pipe, read in readers.items():
+            for pipe, lines in readers.items():
                 assert pipe is not None
-                pipes.register(pipe, selectors.EVENT_READ, read)
+                pipes.register(pipe, selectors.EVENT_READ, lines)
             is_over = False
             while not is_over:
                 ready = pipes.select(LOOK_SECONDS)
@@ -99,7 +99,7 @@ class CommandRun:
                 for key, _ in ready:
                     output = os.read(key.fd, 1 << 16)
                     self.log.write(output)
-                    key.data(output)
+                    key.data.read(output)
                     if not output:
                         pipes.unregister(key.fileobj)
                 if not is_asked and self.context.should_stop():

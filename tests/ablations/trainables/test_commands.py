@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import dedent, indent
 
 import pytest
 from commands import ONE_ARM, RECIPE, SCRIPT, planned
@@ -32,6 +33,7 @@ BAD_RECIPES = [
     ("train: python train.py {lr}\nsettings: {lr: {choices: [a, b]}}", "lr=0.5: 'a' or 'b'"),
     ("train: python train.py {lr}\nconfig: {lr: {a: 1}}", "config: lr: a plain value: nested settings have names with"),
     ("train: python train.py {seed}\nconfig: {seed: 1}", "seed"),
+    ("train: a.py:f\nmetrics: {f1: {better: higher, printed: 'f1:'}}", "metrics: printed: is for a command"),
     ("train: closed_form:CLOSED_FORM\nmetrics: {}\ncode: [a.py]", "code: is for a command: write its command"),
 ]  # fmt: skip
 
@@ -94,6 +96,38 @@ def test_settings_are_spelled_as_the_recipe_says(tmp_path: Path) -> None:
 def log(runs: Path, trial_id: str) -> str:
     attempt = store.trial(runs, trial_id).attempts()[-1]
     return (attempt / "log").read_text()
+
+
+def test_a_metric_is_read_from_what_a_script_prints_anyway(tmp_path: Path) -> None:
+    """The last number after the text counts, on either output, though no line may end there."""
+    script = """
+        import sys
+        for epoch in range(3):
+            print(f"epoch {epoch} | test loss: {1 / (epoch + 1):.2e}")
+            print(f"\\r*** Best metric: 7{epoch}.5% (epoch {epoch})", end="", file=sys.stderr)
+        print("METRIC params=42 test loss: none")
+    """
+    metrics = """
+        metrics:
+          loss: {better: lower, printed: "test loss:"}
+          top1: {better: higher, printed: "*** Best metric: "}
+          params: {better: lower}
+    """
+    recipe = RECIPE.replace("    metrics: {score: {better: higher}}\n", indent(dedent(metrics), " " * 4))
+    runs, todo = planned(tmp_path, script, recipe, ONE_ARM)
+    assert served(runs, todo[0]).kind == "finished"
+    result = store.trial(runs, todo[0].id).state().result
+    assert result is not None
+    assert result.metrics == {"loss": 0.333, "top1": 72.5, "params": 42}
+
+
+def test_a_printed_metric_that_never_comes_fails_in_one_line(tmp_path: Path) -> None:
+    recipe = RECIPE.replace("better: higher", "better: higher, printed: 'score is'")
+    runs, todo = planned(tmp_path, "print('score is unknown')", recipe, ONE_ARM)
+    assert served(runs, todo[0]).kind == "failed"
+    failure = store.trial(runs, todo[0].id).failure()
+    assert failure is not None
+    assert failure.cause == "metric score was not reported: no number was printed after 'score is'"
 
 
 def test_a_command_knows_what_it_is_by_its_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
