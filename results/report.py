@@ -134,6 +134,7 @@ def section_view(
         "columns": columns,
         "dagger": layout.dagger_line(layout.published_source(table)),
         "grid": grid,
+        "grids_below": layout.grids_below(table),
         "column_lines": layout.column_lines(table, columns),
         "footnotes": [(number, note) for number, note in footnotes if not is_minor(note)],
         "minor": [(number, note) for number, note in footnotes if is_minor(note)],

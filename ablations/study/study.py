@@ -32,7 +32,8 @@ class Study(Options):
     recipe_arm: str = ""  #: The recipe's arm that the baseline begins with.
     #: Values that vary one at a time: a list, `axis` (the recipe's) or `all` (every variant, plug-ins included).
     factors: dict[str, Axis] = {}
-    crosses: list[dict[str, Axis]] = []  #: Full products of at least two factors. The table shows their interactions.
+    #: Full products of at least two factors. The table shows their interactions, and each cross of two as a grid.
+    crosses: list[dict[str, Axis]] = []
     curves: dict[str, Axis] = {}  #: Every arm is trained at each value and compared with the baseline at that value.
     #: Curves of numbers. Every arm is also compared at its best value, chosen by the validation metric of other seeds.
     tune: dict[str, Axis] = {}

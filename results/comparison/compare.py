@@ -25,7 +25,7 @@ from results.comparison.testing import (
 from results.records import NO_VERDICT, ChangedContrast, ComparedRow, Comparison, Contents, Reached, Row, study_fields
 from results.store.schemas import Metric
 from results.study_results import StudyResults, rows_of
-from results.tables import layout, notes, sentences, trial_notes
+from results.tables import cell_text, notes, sentences, trial_notes
 from results.tables.declared_first import changes_text
 
 USUAL = "test accuracy"  # the metric that a row's notes do not name
@@ -275,7 +275,7 @@ def change_notes(change: Test | None) -> list[str]:
     difference = change.difference.estimate
     tested = "that its difference from the baseline moved is not tested"
     if difference.value is not None and change.p_holm is not None:
-        by = layout.difference_text(difference.value, difference.interval(), metric)
+        by = cell_text.difference_text(difference.value, difference.interval(), metric)
         p = units.probability_text(change.p_holm)
         moved = f"its difference from the baseline moved by {by}{metric.unit_of_difference}"
         tested = f"{moved}, p {p if p[0] == '<' else f'= {p}'}"

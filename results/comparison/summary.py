@@ -9,7 +9,7 @@ from results.records import ComparedRow, Comparison, Contents, PublishedClaim, R
 from results.statistics import verdict
 from results.store.schemas import Metric, Plain
 from results.store.schemas.metrics import margin_bound, share_text
-from results.tables import formats, layout, sentences
+from results.tables import cell_text, formats, layout, sentences
 from results.tables.formats import Cell, Grid
 
 TESTED = (  # columns of CSV
@@ -43,7 +43,7 @@ def csv_row(row: ComparedRow) -> dict[str, Plain]:
 def as_grid(comparison: Comparison) -> Grid:
     a = comparison.a
     b = comparison.b
-    tested = f"paired by seed, {layout.INTERVALS}"
+    tested = f"paired by seed, {cell_text.INTERVALS}"
     if comparison.family:
         tested += f", p after Holm in a family of {comparison.family}"
     return Grid(
@@ -75,8 +75,8 @@ def row_cells(row: ComparedRow) -> list[Cell]:
 def difference_cells(row: ComparedRow | PublishedClaim) -> list[Cell]:
     """Return the cells of a difference with its interval, the number of pairs, and the adjusted p value."""
     return [
-        Cell(layout.difference_text(row.delta, row.delta_ci95, row.metric), row.delta),
-        Cell(layout.known_text(row.n_pairs), row.n_pairs),
+        Cell(cell_text.difference_text(row.delta, row.delta_ci95, row.metric), row.delta),
+        Cell(cell_text.known_text(row.n_pairs), row.n_pairs),
         Cell(units.probability_text(row.p_holm), row.p_holm),
     ]
 
@@ -100,8 +100,8 @@ def marks(row: ComparedRow) -> str:
 def side_cells(side: Reached | None, metric: Metric) -> list[Cell]:
     if side is None:
         return [Cell(""), Cell("")]
-    mean = layout.plus_minus(metric.value_text(side.mean), side.ci95, metric)
-    return [Cell(mean, side.mean), Cell(layout.count_of_planned(side.n, side.planned), side.n)]
+    mean = cell_text.plus_minus(metric.value_text(side.mean), side.ci95, metric)
+    return [Cell(mean, side.mean), Cell(cell_text.count_of_planned(side.n, side.planned), side.n)]
 
 
 def closing_lines(comparison: Comparison) -> list[str]:

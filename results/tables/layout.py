@@ -14,7 +14,6 @@ from results import units
 from results.records import (
     INTERVAL,
     VERDICT_TEXT,
-    Interval,
     Row,
     Table,
     claimed_arms,
@@ -25,13 +24,23 @@ from results.store.schemas import Metric, Plain, Plan, Split
 from results.store.schemas.metrics import margin_text, too_wide
 from results.study_results import unseen_failures
 from results.style import current_style
-from results.tables import formats, sentences
+from results.tables import cross_grid, formats, sentences
+from results.tables.cell_text import (
+    ABSENT,
+    INTERVALS,
+    count_of_planned,
+    difference_interval,
+    difference_text,
+    interval_text,
+    known_text,
+    metric_label,
+    plus_minus,
+    unit_suffix,
+)
 from results.tables.formats import Cell, Grid
 
 RATIO = "{:.2f}"
-ABSENT = "–"
 INTERIM_MARK = " (interim)"
-INTERVALS = "± is the 95% t interval, not adjusted"
 BUDGETS = {"epochs": "epochs", "flops": "training FLOPs"}
 
 
@@ -64,56 +73,6 @@ def column(name: str, plan: Plan) -> Column:
 def further_metrics(columns: Sequence[str] | None) -> list[str]:
     """Return the metrics named in `columns`, directly or by their intervals, that are not in COLUMNS."""
     return list(dict.fromkeys(name.removesuffix(INTERVAL) for name in columns or () if name not in COLUMNS))
-
-
-def known_text(value: float | None, form: str = "{}") -> str:
-    """Return a value as text, or "" for None."""
-    return "" if value is None else form.format(value)
-
-
-def plus_minus(text: str, interval: Interval | None, metric: Metric, more: int = 0) -> str:
-    """Return a number's text, followed by half the width of its interval if it has one, such as "76.42 ± 1.93".
-
-    more: further decimal places.
-    """
-    if interval is None:
-        return text
-    return f"{text} ± {metric.value_text((interval[1] - interval[0]) / 2, more)}"
-
-
-def difference_text(difference: float | None, interval: Interval | None, metric: Metric) -> str:
-    """Return a difference and half the width of its interval, such as "-0.60 ± 0.59".
-
-    If the interval excludes 0, both get the decimals by which the difference is larger.
-    """
-    more = 0
-    if difference is not None and interval and not interval[0] <= 0 <= interval[1]:
-        half = (interval[1] - interval[0]) / 2
-        for digits in range(5):
-            if metric.value_text(abs(difference), digits) != metric.value_text(half, digits):
-                more = digits
-                break
-    return plus_minus(metric.signed_text(difference, more), interval, metric, more)
-
-
-def interval_text(interval: Interval | None, write: Callable[[float], str]) -> str:
-    """Return an interval as "[low, high]", each end formatted by `write`, or "" for None."""
-    if interval is None:
-        return ""
-    low, high = interval
-    return f"[{write(low)}, {write(high)}]"
-
-
-def difference_interval(interval: Interval | None, metric: Metric) -> str:
-    """Return a difference's interval as "[low, high]", or "" for None."""
-    if interval is None:
-        return ""
-    return f"[{', '.join(metric.signed_interval(interval))}]"
-
-
-def count_of_planned(n: int, planned: int) -> str:
-    """Return the number of finished trials as text: "5", or "3/5" if more were planned."""
-    return str(n) if n == planned else f"{n}/{planned}"
 
 
 def verdict_cell(row: Row) -> str:
@@ -195,8 +154,8 @@ JUDGED = ("p_holm", "verdict")  # hidden in a table without verdicts
 def render(table: Table, format: str, columns: Sequence[str] | None = None, notes: str | None = None) -> str:
     """Return the table as a document in one of formats.TABLE_FORMATS.
 
-    columns: names of columns in order. notes: one of NOTES. Each format has defaults for both. Raises ValueError for an
-    unknown format, or an unknown or repeated column.
+    columns: names of columns in order. notes: one of NOTES. Each format has defaults for both. The grids of crosses
+    follow unless columns are named. Raises ValueError for an unknown format, or an unknown or repeated column.
     """
     check_columns(columns, table)
     form = formats.find_format(format)
@@ -204,7 +163,7 @@ def render(table: Table, format: str, columns: Sequence[str] | None = None, note
     written = abridged(table, shown if form.write else columns or list(COLUMNS), notes or form.notes)
     return formats.document(
         format,
-        grids=lambda: [as_grid(written, shown)],
+        grids=lambda: [as_grid(written, shown), *([] if columns else grids_below(written))],
         rows=lambda: csv_rows([written], columns),
         record=lambda: json_record(written, columns),
     )
@@ -236,7 +195,15 @@ def json_record(table: Table, columns: Sequence[str] | None) -> dict[str, Any]:
     content = json_object(table)
     if columns:
         content["rows"] = [{name: row.value(name) for name in columns} for row in table.rows]
+    grids = cross_grid.cross_grids(table)
+    if grids:
+        content["grids"] = grids
     return content
+
+
+def grids_below(table: Table) -> list[Grid]:
+    """Return the further tables of text that follow the list of arms: the grids of crosses."""
+    return list(cross_grid.as_grids(table))
 
 
 def with_marks(table: Table, earlier: str = "") -> Sequence[Row]:
@@ -374,11 +341,6 @@ def sort_key(value: Any) -> float | str | None:
     return value
 
 
-def metric_label(metric: Metric) -> str:
-    """Return the style's label of a metric, or else its readable name."""
-    return current_style().labels.get(metric.name) or metric.title
-
-
 def captions(table: Table, columns: Sequence[str]) -> list[str]:
     metric = table.plan.primary_metric
     further = ""
@@ -480,10 +442,6 @@ def family_names(table: Table) -> list[str]:
     if not pairs.issuperset(frozenset(claimed_arms(claim.claim)) for claim in table.claims):
         names.append("claims about other pairs")
     return names
-
-
-def unit_suffix(metric: Metric) -> str:
-    return f" in {metric.unit}" if metric.unit else ""
 
 
 def closing_lines(table: Table, columns: Sequence[str]) -> list[str]:

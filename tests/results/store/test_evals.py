@@ -28,7 +28,7 @@ from results.store import eval_files, lease
 from results.store.eval_files import computes_metric
 from results.store.schemas import Arm, Plan, PlannedTrial
 from results.store.standing import Kind, Standings
-from results.tables import layout, study_table
+from results.tables import cell_text, layout, study_table
 from vitcore.analysis.evals import EVAL, Computed, EvalKind, eval_of, features, restore_model, size_eval, trial_data
 from vitcore.config import Config
 from vitcore.identity import trial_id
@@ -274,7 +274,7 @@ def test_metrics_of_evals_are_accuracies_in_percent_with_names_for_people() -> N
     at_64, few_shot, loss = map(Plan.model_validate(synthetic.position()).metric_named, names)
     assert [one.value_text(0.5) for one in (at_64, few_shot, loss)] == ["50.00", "50.00", "0.5000"]
     assert [one.higher_is_better for one in (at_64, few_shot, loss)] == [True, True, False]
-    assert layout.metric_label(few_shot) == "5-shot accuracy"
+    assert cell_text.metric_label(few_shot) == "5-shot accuracy"
     assert frame.metric_label(at_64) == "test accuracy at 64 pixels (%)"
 
 

@@ -16,7 +16,7 @@ from synthetic import ACCURACIES, make_table, row_of_arm, table_with_hole, table
 
 from results.records import Table
 from results.store.schemas.metrics import metric_by_name
-from results.tables import layout
+from results.tables import cell_text, layout
 from results.tables.layout import render
 from results.tables.study_table import table
 
@@ -268,8 +268,8 @@ def test_several_studies_are_one_csv(tmp_path: Path, ablate: Ablate) -> None:
 def test_rounding_does_not_move_an_interval_onto_zero() -> None:
     """A difference of 0.604 ± 0.596 points and its interval from 0.00004 get the decimals that tell."""
     percent = metric_by_name("test_accuracy")
-    assert layout.difference_text(0.00604, (0.00008, 0.012), percent) == "+0.604 ± 0.596"
-    assert layout.difference_interval((0.00004, 0.012), percent) == "[+0.004, +1.200]"
-    assert layout.difference_interval((-0.012, -0.0000004), percent) == "[-1.20000, -0.00004]"
-    assert layout.difference_interval((-0.00004, 0.012), percent) == "[+0.00, +1.20]"  # it contains 0
-    assert layout.difference_text(0.006, (-0.0001, 0.0121), percent) == "+0.60 ± 0.61"
+    assert cell_text.difference_text(0.00604, (0.00008, 0.012), percent) == "+0.604 ± 0.596"
+    assert cell_text.difference_interval((0.00004, 0.012), percent) == "[+0.004, +1.200]"
+    assert cell_text.difference_interval((-0.012, -0.0000004), percent) == "[-1.20000, -0.00004]"
+    assert cell_text.difference_interval((-0.00004, 0.012), percent) == "[+0.00, +1.20]"  # it contains 0
+    assert cell_text.difference_text(0.006, (-0.0001, 0.0121), percent) == "+0.60 ± 0.61"
