@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from commonfloor.options import ConfigError, Options
     from vitcore.analysis.cost import measure
+    from vitcore.analysis.eval import Computed, Eval
+    from vitcore.analysis.evals import EVAL
     from vitcore.config import Config
     from vitcore.data.augment import AUGMENT, Augment
     from vitcore.identity import trial_id
@@ -34,14 +36,16 @@ if TYPE_CHECKING:
     from vitcore.training.schedules import SCHEDULE, Schedule
 
 __all__ = [
-    "AUGMENT", "BLOCK", "HEAD", "MLP", "NORM", "OBJECTIVE", "OPTIMIZER", "POOLING", "POSITION", "SCHEDULE",
-    "SELF_ATTENTION", "STEM", "Augment", "Block", "Config", "ConfigError", "Context", "FeedForward", "Grid", "Head",
-    "Norm", "Objective", "Optimizer", "Options", "Pooling", "Position", "Schedule", "SelfAttention", "Stem", "ViT",
-    "build", "constant", "from_timm", "from_torchvision", "load_npz", "measure", "normal", "to_timm", "train",
-    "trial_id",
+    "AUGMENT", "BLOCK", "EVAL", "HEAD", "MLP", "NORM", "OBJECTIVE", "OPTIMIZER", "POOLING", "POSITION", "SCHEDULE",
+    "SELF_ATTENTION", "STEM", "Augment", "Block", "Computed", "Config", "ConfigError", "Context", "Eval", "FeedForward",
+    "Grid", "Head", "Norm", "Objective", "Optimizer", "Options", "Pooling", "Position", "Schedule", "SelfAttention",
+    "Stem", "ViT", "build", "constant", "from_timm", "from_torchvision", "load_npz", "measure", "normal", "to_timm",
+    "train", "trial_id",
 ]  # fmt: skip
 MODULES = {
     "vitcore.analysis.cost": ["measure"],
+    "vitcore.analysis.eval": ["Computed", "Eval"],
+    "vitcore.analysis.evals": ["EVAL"],
     "vitcore.config": ["Config"],
     "vitcore.data.augment": ["AUGMENT", "Augment"],
     "vitcore.identity": ["trial_id"],

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
+from vitcore.analysis.evals import EVAL
 from vitcore.config import Config, merge
 from vitcore.data.augment import AUGMENT
 from vitcore.data.splits import load
@@ -22,6 +23,7 @@ from vitcore.model.build import build
 from vitcore.model.initialization import Initial, nearest_owner
 from vitcore.model.vit import ViT
 from vitcore.runtime.compile_cache import use_private_cache
+from vitcore.runtime.device import device_of
 from vitcore.training.evaluation import score
 from vitcore.training.loop import train
 from vitcore.training.run import Memory
@@ -37,10 +39,12 @@ SOURCE = re.compile(r"https?://\S+|arXiv \d{4}\.\d{4,5}")
 def contracts(slot: str, name: str) -> list[tuple[str, Contract]]:
     """Return a variant's contracts as pairs (description, check); raise AssertionError if there is no such variant.
 
-    slot: "model" for a reference model, such as timm/NAME.
+    slot: "model" for a reference model, such as timm/NAME; "eval" for an eval.
     """
     if slot == "model":
         return [*CONTRACTS_OF_MODELS.items()]
+    if slot == "eval":
+        return [*CONTRACTS_OF_EVALS.items()]
     assert name in VARIANTS[slot], f"{slot}={name}: no such entry"
     of_parts = CONTRACTS_OF_PARTS if slot in PARTS else {}
     return [*CONTRACTS.items(), *of_parts.items(), *CONTRACTS_OF.get(slot, {}).items()]
@@ -358,6 +362,20 @@ def resumes_after_every_step(slot: str, name: str) -> None:
     assert whole.weights == pieces.weights, f"{slot}={name}: resumed after every step, it ends differently"
 
 
+def computes_its_metrics(_: str, name: str) -> None:
+    """Check that an eval computes its metrics alone for each value that it takes, and twice the same."""
+    config = Config(**merge({"width": 16, "depth": 2, "heads": 2, "patch": 2, "pool": "cls"}))
+    model = build(config).to(device_of(config)).eval()
+    for spelled in EVAL[name].values:
+        entry = EVAL[name](re.sub("[A-Z]+", "4", spelled))
+        entry.check(config)
+        metrics = entry.compute(model).metrics
+        unknown = metrics.keys() - {entry.with_value(metric) for metric in entry.metrics}
+        assert not unknown, f"eval {name}: computes {min(unknown)}, which it does not declare"
+        assert all(map(math.isfinite, metrics.values())), f"eval {name}: a metric is not finite"
+    assert entry.compute(model).metrics == metrics, f"eval {name}: two calls compute different metrics"
+
+
 CONTRACTS: dict[str, Contract] = {
     "trains": trains,
     "deterministic": trains_the_same_twice,
@@ -366,6 +384,7 @@ CONTRACTS: dict[str, Contract] = {
     "says what it is": names_its_source,
 }
 CONTRACTS_OF_MODELS: dict[str, Contract] = {"deterministic": trains_the_same_twice, "resumes": resumes}
+CONTRACTS_OF_EVALS: dict[str, Contract] = {"computes its metrics": computes_its_metrics}
 CONTRACTS_OF_PARTS: dict[str, Contract] = {
     "declares its initial values": declares_its_values,
     "runs at another resolution or says why not": other_resolution,

@@ -12,7 +12,7 @@ from browser import CHROMIUM, Browser, browser
 from ablations.cli.answer import BAD_INPUT, FAILED, INTERRUPTED
 from results import style
 from results.store.schemas.metrics import MEASURES
-from vitcore.analysis.evals import EVAL
+from vitcore.analysis.evals import EVAL, spellings
 from vitcore.config import Config
 from vitcore.training.evaluation import METRICS
 
@@ -37,7 +37,7 @@ def test_every_setting_is_on_the_page_of_settings(built: Path) -> None:
 
 
 def test_pages_written_by_hand_name_every_metric_key_of_a_style_and_status(built: Path) -> None:
-    of_evals = [name for entry in EVAL.values() for name in entry.metrics]
+    of_evals = [spelled for entry in EVAL.values() for name in entry.metrics for spelled in spellings(name, entry)]
     metrics = unescape((built / "reference" / "metrics.html").read_text())
     assert not [name for name in (*METRICS, *MEASURES, *of_evals) if f">{name}<" not in metrics]
     keys = (built / "reference" / "style-file.html").read_text()

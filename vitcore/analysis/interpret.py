@@ -5,6 +5,7 @@ Shapes: B images, T tokens (`prefix` tokens before the N patches), L layers, H h
 
 import math
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,8 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from vitcore.analysis.cost import summary
+from vitcore.analysis.eval import Computed, Eval, trial_data
 from vitcore.data.shuffle import random_order
 from vitcore.data.splits import Data
+from vitcore.model.build import Model, Reference
 from vitcore.model.position import Grid, Position
 from vitcore.model.position.sites import rows_and_columns
 from vitcore.model.self_attention import SelfAttention
@@ -289,3 +292,14 @@ def plain_array(values: Tensor) -> np.ndarray[Any, Any]:
     """Return a tensor as a NumPy array, in float32 if it is floating-point."""
     array = values.detach().cpu().numpy()
     return array.astype("float32") if array.dtype.kind == "f" else array
+
+
+class Inspect(Eval):
+    """Attention distances and other internals of a ViT for at most `value` test images, by default IMAGES."""
+
+    def compute(self, model: Model, data_dir: Path | None = None) -> Computed:
+        if isinstance(model, Reference):
+            raise ValueError(f"model={model.config.model}: only a ViT of this package can be inspected")
+        images = int(self.value or IMAGES)
+        arrays, facts = inspect(model, trial_data(model, data_dir), images)
+        return Computed({}, details={"asked": images, **facts}, arrays=arrays)

@@ -11,10 +11,10 @@ from ablations.trainables.vit.budget import config_of
 from commonfloor.messages import joined_names
 from commonfloor.options import ConfigError
 from results.store.schemas import Metric, Settings
-from results.store.schemas.metrics import metric_by_name, objective_label
-from vitcore.analysis import evals
+from results.store.schemas.metrics import objective_label
 from vitcore.analysis.cost import measure
-from vitcore.analysis.evals import EVAL, eval_of, find
+from vitcore.analysis.evals import EVAL, eval_of, find, spellings
+from vitcore.analysis.other_images import OtherImages
 from vitcore.config import Config, merge
 from vitcore.data import lookup, splits
 from vitcore.identity import identity as config_identity
@@ -91,22 +91,25 @@ def metrics(trials: Sequence[Settings]) -> list[Metric]:
 
 
 def metrics_of(eval_name: str) -> list[Metric]:
-    names = evals.metrics_of(eval_name)
-    return [metric_by_name(name).model_copy(update={"eval": eval_name}) for name in names]
+    entry = find(eval_name)
+    metrics = []
+    for name, kind in entry.metrics.items():
+        label = f"{kind['label']}{entry.condition}" if "label" in kind else ""
+        metrics.append(Metric(**{**kind, "name": entry.with_value(name), "eval": eval_name, "label": label}))
+    return metrics
 
 
 def known_evals() -> list[str]:
-    return [metric for entry in EVAL.values() for metric in entry.metrics]
+    return [spelled for entry in EVAL.values() for name in entry.metrics for spelled in spellings(name, entry)]
 
 
 def check_eval(name: str, settings: Settings) -> None:
-    entry, number = find(name)
-    entry.check(config_of(settings), number)
+    find(name).check(config_of(settings))
 
 
 def eval_caveats(names: Sequence[str], settings: Settings) -> list[str]:
     """Return a caveat for each eval that enlarges the stored images."""
-    sizes = [number for entry, number in map(find, names) if entry is EVAL["test@SIZE"]]
+    sizes = [entry.size for entry in map(find, names) if isinstance(entry, OtherImages) and entry.size]
     return [f"In evaluations, {note}." for size in sizes for note in data.enlargement_notes(settings["data"], size)]
 
 

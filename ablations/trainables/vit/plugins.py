@@ -1,4 +1,4 @@
-"""Plug-ins: Python files by users that add variants to vitcore's dictionaries, or models to timm's registry.
+"""Plug-ins: Python files by users that add variants and evals to vitcore's dictionaries, or models to timm's registry.
 
 The digest of the file and of all local files that it imports identifies what the file adds.
 """
@@ -6,6 +6,7 @@ The digest of the file and of all local files that it imports identifies what th
 import hashlib
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from typing import Any
 from ablations.trainables import local_imports
 from ablations.trainables.local_imports import NEIGHBORS, LocalFile, LocalImports
 from commonfloor.options import Options
+from vitcore.analysis.eval import Eval
+from vitcore.analysis.evals import EVAL
 from vitcore.config import Config
 from vitcore.sizes import REGISTERED
 from vitcore.variant import Variant
@@ -28,6 +31,7 @@ class Plugin:
 
     digest: str
     parts: list[tuple[str, str]]  # (slot, name) of variants
+    evals: list[str]
     models: list[str]  # names in timm's registry
     files: list[LocalFile]
 
@@ -66,6 +70,7 @@ def load_one(path: Path) -> Plugin:
     imports = LocalImports(path, spec, source)
     NEIGHBORS.add(imports)
     before = {slot: dict(parts) for slot, parts in VARIANTS.items()}
+    evals = dict(EVAL)
     modules = {*sys.modules}
     models = registered_models()
     sys.modules[name] = importlib.util.module_from_spec(spec)
@@ -75,6 +80,7 @@ def load_one(path: Path) -> Plugin:
         files = sorted(imports.files.values(), key=lambda file: file.module)
         digest = local_imports.digest(source, files)
         new = added_variants(path, before)
+        new_evals = added_evals(path, evals)
         identify([VARIANTS[slot][name] for slot, name in new], path, digest)
         refuse_breakage(path)
     except BaseException:
@@ -84,10 +90,12 @@ def load_one(path: Path) -> Plugin:
         for slot, parts in VARIANTS.items():
             parts.clear()
             parts.update(before[slot])
+        EVAL.clear()
+        EVAL.update(evals)
         raise
     added = [name for name, entry_point in registered_models().items() if models.get(name) is not entry_point]
     REGISTERED.update(dict.fromkeys(added, digest))
-    return Plugin(digest, new, added, files)
+    return Plugin(digest, new, new_evals, added, files)
 
 
 def registered_models() -> dict[str, Callable[..., Any]]:
@@ -138,6 +146,27 @@ def added_variants(path: Path, before: dict[str, dict[str, type[Variant]]]) -> l
         unknown = new_part.neutral.keys() - new_part.Options.model_fields
         if unknown:
             raise ValueError(f"plugin {path}: {slot}={name}: 'neutral' names {min(unknown)}, which is no option of it")
+    return new
+
+
+def added_evals(path: Path, before: dict[str, type[Eval]]) -> list[str]:
+    """Return the names of the evals that a plug-in added. before: a copy of EVAL, made before the plug-in ran.
+
+    Raises ValueError if it replaced or removed an eval, or added an invalid one.
+    """
+    for name, entry in before.items():
+        if EVAL.get(name) is not entry:
+            raise ValueError(f"plugin {path}: redefines the eval {name}: choose another name")
+    new = [name for name in EVAL if name not in before]
+    for name in new:
+        added: object = EVAL[name]
+        if not (isinstance(name, str) and re.fullmatch("[a-z][a-z0-9-]*", name)):
+            raise ValueError(f"plugin {path}: eval {name!r}: small letters, digits and hyphens")
+        if not (isinstance(added, type) and issubclass(added, Eval)):
+            raise ValueError(f"plugin {path}: eval {name} is {added!r}, not an Eval class")
+        for metric in added.metrics:
+            if not metric.startswith(name):
+                raise ValueError(f"plugin {path}: eval {name}: metric {metric}: a name that starts with {name}")
     return new
 
 

@@ -13,7 +13,7 @@ from results import store
 from results.store.schemas import Fact, Facts
 from vitcore.analysis import evals
 from vitcore.analysis.cost import remember
-from vitcore.analysis.evals import restore_model
+from vitcore.analysis.eval import restore_model
 from vitcore.config import Config
 from vitcore.runtime.compile_cache import compiles
 from vitcore.runtime.device import NoGpu, compute_settings, device_of, hardware, kernel_name, require_gpu
@@ -113,7 +113,9 @@ def warn_of(facts: Facts, context: Context) -> None:
 
 
 def compute_eval(name: str, config: Config, weights: bytes, number: int | None, data_dir: Path | None) -> EvalResult:
-    entry, named = evals.find(name)
+    entry = evals.find(name)
+    if number:
+        entry = type(entry)(str(number))
     with compute_settings(config):
-        computed = entry.compute(restore_model(config, weights), number or named, data_dir)
+        computed = entry.compute(restore_model(config, weights), data_dir)
     return EvalResult(computed.metrics, computed.notes, computed.details, computed.arrays)

@@ -14,7 +14,8 @@ from results.figures.kinds import FIGURE_KINDS
 from results.figures.kinds import kind as kind_of_figure
 from results.store.eval_files import Inspection
 from vitcore import Config, train, trial_id
-from vitcore.analysis.evals import inspect_eval, restore_model
+from vitcore.analysis.eval import restore_model
+from vitcore.analysis.interpret import Inspect
 from vitcore.training.run import Memory
 
 STUDY = "position-embedding"
@@ -76,6 +77,6 @@ def inside(position: str) -> Inspection:
     config, run = Config(**read_recipe("digits").config | {"position": position, "steps": STEPS}), Memory()
     train(config, run)
     assert run.weights is not None
-    found = inspect_eval(restore_model(config, run.weights), 0, None)
+    found = Inspect().compute(restore_model(config, run.weights))
     assert found.arrays is not None
     return Inspection(trial_id(config), found.details, found.arrays)

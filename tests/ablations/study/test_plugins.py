@@ -12,6 +12,7 @@ from in_process import Ablate, refusal
 
 from ablations.trainables.vit import plugins
 from ablations.trainables.vit.commands.part_checks import check_plugin
+from vitcore.analysis.evals import EVAL
 from vitcore.config import Config
 from vitcore.identity import identity, trial_id
 from vitcore.variants import VARIANTS
@@ -38,6 +39,13 @@ REFUSED = [
         "from vitcore import Pooling\nclass X(Pooling):\n  every_layer = True",
         "X.every_layer: gone; override `gather`",
     ),
+    ("from vitcore import EVAL\nEVAL['x'] = print", "eval x is <built-in function print>, not an Eval class"),
+    ("from vitcore import EVAL\ndel EVAL['knn']", "redefines the eval knn: choose another name"),
+    ("from vitcore import EVAL, Eval\nEVAL['a/b'] = Eval", "eval 'a/b': small letters, digits and hyphens"),
+    (
+        "from vitcore import EVAL, Eval\nclass X(Eval):\n  metrics = {'loss': {}}\nEVAL['x'] = X",
+        "eval x: metric loss: a name that starts with x",
+    ),
     ("import sys; sys.exit(3)", "it ends the program (exit status 3)"),
     ("exit()", "it ends the program"),
     ("x = (", "does not import: SyntaxError"),
@@ -57,7 +65,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
         return tmp_path / name
 
     with ExitStack() as restored:
-        for named in VARIANTS.values():
+        for named in (*VARIANTS.values(), EVAL):
             restored.enter_context(patch.dict(named))
         yield file
     for name in set(sys.modules) - before:
@@ -74,6 +82,29 @@ def test_plugin_that_cannot_be_loaded_is_bad_input(write: Write, ablate: Ablate,
     assert errors.startswith("ablate: plugin ")
     assert message in errors
     assert before == VARIANTS
+
+
+def test_an_eval_of_a_plugin_is_a_metric_of_studies(write: Write, ablate: Ablate, tmp_path: Path) -> None:
+    source = """
+        from vitcore import EVAL, Computed, Eval
+
+        class Norm(Eval):
+            metrics = {"norm_loss": {"higher_is_better": False, "unit": " m"}}
+
+            def compute(self, model, data_dir=None):
+                return Computed({"norm_loss": model.head.weight.norm().item()})
+
+        EVAL["norm"] = Norm
+    """
+    write("mine.py", source)
+    (tmp_path / "s.yaml").write_text("{question: q, baseline: {heads: 2}, factors: {heads: [1]}, metric: norm_loss}")
+    tiny = ("width=16", "depth=1", "steps=2", "batch=8", "--seeds", "2")
+    assert ablate("run", "s.yaml", *tiny, "--plugin", "mine.py")[0] == 0
+    status, output, _ = ablate("table", "s.yaml", *tiny[:4], "--format", "json")
+    assert status == 0
+    assert '"metric": "norm_loss"' in output
+    assert '"missing": 0' in output
+    assert "ok      eval=norm: computes its metrics" in ablate("check", "mine.py")[1]
 
 
 def test_plugin_that_is_loaded_already_is_checked(write: Write, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,7 +29,10 @@ from results.store.eval_files import computes_metric
 from results.store.schemas import Arm, Plan, PlannedTrial
 from results.store.standing import Kind, Standings
 from results.tables import cell_text, layout, study_table
-from vitcore.analysis.evals import EVAL, Computed, EvalKind, eval_of, features, restore_model, size_eval, trial_data
+from vitcore.analysis.eval import Computed, Eval, features, restore_model, trial_data
+from vitcore.analysis.evals import EVAL, eval_of
+from vitcore.analysis.evals import find as find_eval
+from vitcore.analysis.other_images import OtherImages
 from vitcore.config import Config
 from vitcore.identity import trial_id
 from vitcore.runtime.device import SUBNORMAL
@@ -175,14 +178,15 @@ def test_weights_stay_while_an_eval_is_owed(ablate: Ablate, tmp_path: Path) -> N
 def test_evals_compute_as_the_training_did(ablate: Ablate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Subnormal numbers are flushed to zero in evals too; PyTorch's threads keep the setting of their start."""
 
-    def product(*_: object) -> Computed:
-        return Computed({"product": (torch.tensor(SUBNORMAL) * 1).item()})
+    class Product(Eval):
+        def compute(self, *_: object) -> Computed:
+            return Computed({"product": (torch.tensor(SUBNORMAL) * 1).item()})
 
-    monkeypatch.setitem(EVAL, "looked", EvalKind((), product))
+    monkeypatch.setitem(EVAL, "looked", Product)
     trial = trials(tmp_path)[0]
     compute_eval(find(""), trial, "looked", None, "")
     assert store.read_json(trial.path / "evals/looked.json")["metrics"] == {"product": 0.0}
-    assert product().metrics["product"] != 0
+    assert Product().compute().metrics["product"] != 0
 
 
 def test_plans_that_share_a_trial_add_up_what_it_owes() -> None:
@@ -200,7 +204,10 @@ def test_plans_that_share_a_trial_add_up_what_it_owes() -> None:
     [
         ("metric: fewshot7_accuracy", "metric=fewshot7_accuracy: one of "),
         ("metric: test_accuracy@x", "metric=test_accuracy@x: one of "),
-        ("evals: [fewshots]", "evals: fewshots: one of fewshot, inspect, test@SIZE, test@patchP"),
+        (
+            "evals: [fewshots]",
+            "evals: fewshots: one of fewshot, inspect, test@SIZE, test@patchP, knn, ",
+        ),
         ("metric: test_accuracy@18", "eval test@18 of arm pool=gap: images of 18 pixels: patch=4 does not divide them"),
     ],
 )
@@ -242,7 +249,7 @@ def test_evals_see_the_model_and_images_of_its_training(precision: str) -> None:
     config, run = Config(data="digits", steps=20, batch=16, lr=1e-2, precision=precision, **SMALL), Memory()
     outcome = train(config, run)
     model = restore_model(config, run.weights or b"")
-    found = size_eval(model, 8).metrics
+    found = OtherImages("8").compute(model).metrics
     assert found["test_accuracy@8"] == pytest.approx(outcome.metrics["test_accuracy"])
     assert found["test_loss@8"] == pytest.approx(outcome.metrics["test_loss"], rel=1e-6)
     if precision == "bf16":
@@ -266,7 +273,7 @@ def test_images_are_made_from_the_originals_and_standardized_as_in_training(tmp_
     logits = model(((pixels - torch.tensor(mean)[:, None, None]) / torch.tensor(std)[:, None, None]).float())
     labels = torch.tensor([0] * 3 + [1] * 3)
     expected = torch.nn.functional.cross_entropy(logits, labels).item()
-    assert size_eval(model, 16).metrics["test_loss@16"] == pytest.approx(expected, rel=1e-4)
+    assert OtherImages("16").compute(model).metrics["test_loss@16"] == pytest.approx(expected, rel=1e-4)
 
 
 def test_metrics_of_evals_are_accuracies_in_percent_with_names_for_people() -> None:
@@ -282,13 +289,14 @@ def test_metrics_of_evals_are_accuracies_in_percent_with_names_for_people() -> N
 def test_metrics_of_an_eval_are_named_so_that_readers_find_it(entry: str) -> None:
     """Tables know an eval by its name alone: NAME[@VALUE] measures NAME...[@VALUE]."""
 
-    def example(pattern: str) -> str:
-        return pattern.replace("SIZE", "16").replace("P", "4").replace("R", "2")
-
     assert not any(map(eval_of, ("test_accuracy", "fewshot3_accuracy")))
-    for metric in map(example, EVAL[entry].metrics):
-        assert eval_of(metric) == example(entry)
-        assert [one for one in map(example, EVAL) if computes_metric(one, metric)] == [example(entry)]
+    for spelled in EVAL[entry].values:
+        value = spelled.replace("SIZE", "16").replace("P", "4")
+        for name in EVAL[entry].metrics:
+            metric = EVAL[entry](value).with_value(name)
+            others = [EVAL[kind](value).with_value(kind) for kind in EVAL]
+            assert find_eval(eval_of(metric)).with_value(entry) == eval_of(metric)
+            assert [one for one in others if computes_metric(one, metric)] == [eval_of(metric)]
 
 
 def test_exports_with_fewer_columns_and_numbers_of_earlier_versions_are_read(tmp_path: Path) -> None:

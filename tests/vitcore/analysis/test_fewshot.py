@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from vitcore.analysis.evals import DRAWS, Probe, features, few_shot, support, trial_data
+from vitcore.analysis.eval import features, trial_data
+from vitcore.analysis.few_shot import DRAWS, Probe, few_shot, support
 from vitcore.config import Config
 from vitcore.data.splits import load
 from vitcore.model.vit import ViT

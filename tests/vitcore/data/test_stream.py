@@ -17,8 +17,10 @@ from trainings import assert_same, finished
 
 from ablations.study.reading import read_recipe
 from vitcore import Config, train
-from vitcore.analysis.evals import few_shot, restore_model, size_eval
+from vitcore.analysis.eval import restore_model
+from vitcore.analysis.few_shot import few_shot
 from vitcore.analysis.interpret import inspect
+from vitcore.analysis.other_images import OtherImages
 from vitcore.config import merge
 from vitcore.data import splits
 from vitcore.data.splits import load
@@ -103,7 +105,9 @@ def test_what_is_computed_later_is_the_same_streamed(monkeypatch: pytest.MonkeyP
     for _ in range(2):
         seen = load(config).to(CPU)
         arrays, _ = inspect(model, seen, 7)
-        found.append((few_shot(model, seen).metrics, size_eval(model, 28).metrics, arrays["images"].tolist()))
+        found.append(
+            (few_shot(model, seen).metrics, OtherImages("28").compute(model).metrics, arrays["images"].tolist())
+        )
         no_room(monkeypatch)
     assert found[0] == found[1]
     assert found[0][0]["fewshot5_accuracy"] >= 0

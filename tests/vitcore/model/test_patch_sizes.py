@@ -12,7 +12,8 @@ from ablations.trainables.vit.budget import training_flops
 from commonfloor.options import ConfigError
 from vitcore import Config, ViT, train
 from vitcore.analysis.cost import measure
-from vitcore.analysis.evals import patch_eval, restore_model
+from vitcore.analysis.eval import restore_model
+from vitcore.analysis.other_images import OtherImages
 from vitcore.contracts import perturbed
 from vitcore.data.splits import load
 from vitcore.model.patch_stem import inverse_resize, resize_weight
@@ -78,14 +79,16 @@ def test_accuracy_by_patch_is_that_of_the_model_there() -> None:
     config, run = flexible(position="sincos2d", pool="gap", steps=40), Memory()
     outcome = train(config, run)
     model = restore_model(config, run.weights)
-    assert patch_eval(model, 2).metrics["test_accuracy@patch2"] == pytest.approx(outcome.metrics["test_accuracy"])
+    assert OtherImages("patch2").compute(model).metrics["test_accuracy@patch2"] == pytest.approx(
+        outcome.metrics["test_accuracy"]
+    )
     native, state = ViT(Config(**config.model_dump() | {"patch": 4, "options": {}})).eval(), model.state_dict()
     theirs = resample_patch_embed(state["stem.weight"], [4, 4], interpolation="bilinear", antialias=False)
     native.load_state_dict(state | {"stem.weight": theirs})
     data = load(config)
     with torch.no_grad():
         loss = F.cross_entropy(native(data.standardize(data.test.pixels)), data.test.labels).item()
-    assert patch_eval(model, 4).metrics["test_loss@patch4"] == pytest.approx(loss, rel=1e-4)
+    assert OtherImages("patch4").compute(model).metrics["test_loss@patch4"] == pytest.approx(loss, rel=1e-4)
 
 
 def test_training_costs_the_mean_over_the_sizes() -> None:
@@ -97,4 +100,4 @@ def test_training_costs_the_mean_over_the_sizes() -> None:
 
 def test_a_stem_without_resizable_weights_is_refused() -> None:
     with pytest.raises(ConfigError, match="patches of 4 pixels: stem=conv has no weights that resize"):
-        patch_eval(ViT(Config(width=16, heads=2, patch=2, stem="conv")), 4)
+        OtherImages("patch4").check(Config(width=16, heads=2, patch=2, stem="conv"))

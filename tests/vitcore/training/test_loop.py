@@ -18,7 +18,7 @@ from trainings import Killed, advanced, after, assert_same, finished
 
 from ablations.execution.launch import PLACE, Place
 from vitcore import Config, ViT, train
-from vitcore.analysis.evals import restore_model
+from vitcore.analysis.eval import restore_model
 from vitcore.config import merge
 from vitcore.data.augment import AUGMENT
 from vitcore.data.splits import load

@@ -21,7 +21,7 @@ from vit_checkpoints import official, timm_model
 
 from commonfloor.options import ConfigError
 from vitcore import Config, ViT, train
-from vitcore.analysis.evals import restore_model
+from vitcore.analysis.eval import restore_model
 from vitcore.config import merge
 from vitcore.contracts import perturbed, tiny
 from vitcore.data.splits import load

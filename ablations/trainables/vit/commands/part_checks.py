@@ -24,11 +24,12 @@ def check_plugin(file: Path) -> bool:
     Raises ValueError if the plug-in cannot be loaded or adds no part.
     """
     plugin = plugins.loaded(file)
-    if not (plugin.parts or plugin.models):
+    if not (plugin.parts or plugin.models or plugin.evals):
         raise ValueError(f"plugin {file}: adds nothing to {', '.join(filter(str.isupper, dir(vitcore)))}")
     print(file)
     models = [("model", f"{REFERENCE}{name}") for name in plugin.models]
-    return all([check_part(slot, name, file) for slot, name in plugin.parts + models])
+    evals = [("eval", name) for name in plugin.evals]
+    return all([check_part(slot, name, file) for slot, name in plugin.parts + models + evals])
 
 
 def check_part(slot: str, name: str, file: Path | None = None) -> bool:
