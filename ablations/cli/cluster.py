@@ -17,7 +17,7 @@ from ablations.cli.inputs.directories import (
     runs_folder,
 )
 from ablations.cli.inputs.plan_names import named_plans
-from ablations.cli.inputs.preparation import ensure_data, prepare_plans, slurm_profile
+from ablations.cli.inputs.preparation import ensure_data, prepare_plans, slurm_profile, take_from
 from ablations.cli.inputs.words import parse_words
 from ablations.cluster import submit as submitting
 from ablations.cluster.campaign import device
@@ -42,6 +42,7 @@ def submit(
     checkpoints: parameters.Checkpoints = None,
     keep_weights: parameters.Keeping = None,
     max_hours: parameters.MaxHours = None,
+    sources: parameters.Sources = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", "-n", help="Print the scripts; submit and write nothing.")
     ] = False,
@@ -58,6 +59,8 @@ def submit(
         ablate submit position-embedding --recipe cifar10 --profile mycluster
         ablate submit pooling -p mycluster --arm 'pool=gap*' --dry-run
     """
+    if dry_run and sources:
+        raise ValueError("--dry-run and --from: a dry run takes nothing: `ablate plan --from` counts")
     named = profile or read_ablate_toml().profile
     if named is None:
         raise ValueError("name a SLURM profile: --profile NAME|FILE, or `profile` in ablate.toml")
@@ -65,6 +68,7 @@ def submit(
     place = make_place(runs, data_dir, plugin, checkpoints, keep_weights, chosen)
     plans = prepare_plans(words, recipe, place, seeds, prune, data_dir, name)
     chosen_jobs = jobs(plans, arm)
+    take_from(sources, chosen_jobs, place.runs)
     todo = submitting.trials_to_submit(plans, place, arm)
     ensure_data(chosen_jobs, place)
     submitting.check_gpus(chosen, todo)

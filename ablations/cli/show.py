@@ -15,6 +15,7 @@ from ablations.cli.inputs.preparation import (
     ensure_data,
     ensure_machine,
     expand_plan_names,
+    offers,
     prepare_plans,
     slurm_profile,
 )
@@ -175,6 +176,7 @@ def plan(
         str | None, parameters.profile_option("Estimate hours for this SLURM profile.", "this machine")
     ] = None,
     max_hours: parameters.MaxHours = None,
+    sources: parameters.Sources = None,
     probe: Annotated[
         bool, typer.Option("--probe", help="Measure 50 steps of every arm here first, and keep the times.")
     ] = False,
@@ -189,25 +191,29 @@ def plan(
 
         ablate plan position-embedding --probe
         ablate plan pooling --recipe cifar10 --profile mycluster
+        ablate plan pooling --from results.parquet
     """
     if probe and profile is not None:
         raise ValueError(f"--probe measures here, not what --profile {profile} asks for: leave one of them out")
     chosen = None if profile is None else slurm_profile(profile, recipe)
     place = make_place(runs, data_dir, plugin, keep_weights=keep_weights, profile=chosen)
     plans = prepare_plans(words, recipe, place, seeds, prune, data_dir, name, stated=not probe)
+    chosen_jobs = jobs(plans, arm)
+    taken = {trial_id for offer in offers(sources, chosen_jobs, place.runs) for trial_id in offer.settings}
     device = campaign.device(chosen) if chosen else estimate.local_device(plans)
     if probe:
         ensure_data(jobs(plans), place)
         ensure_machine(jobs(plans))
         measure_missing(plans, place.runs, place.data_dir, lambda line: print(line, file=sys.stderr))
     if max_hours is not None:
-        estimate.check_max_hours(max_hours, plans, jobs(plans, arm), place.runs, device)
+        left = [job for job in chosen_jobs if job.id not in taken]
+        estimate.check_max_hours(max_hours, plans, left, place.runs, device)
     keep = place.keep_weights
     here = bool(device.name) and chosen is None
     files = imported_files(place.plugins)
     views = []
     for position, planned in enumerate(plans):
-        views.append(overview(planned, place.runs, plans[:position], device, keep, workers, arm, here, files))
+        views.append(overview(planned, place.runs, plans[:position], device, keep, workers, arm, here, files, taken))
     if as_json:
         return show_json(views)
     for view, planned in zip(views, plans, strict=True):

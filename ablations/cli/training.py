@@ -11,7 +11,7 @@ import typer
 from ablations.cli.answer import show_json
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import data_folders, ensure_publishable, folder_options, make_place
-from ablations.cli.inputs.preparation import ensure_data, ensure_trainable, prepare_plans
+from ablations.cli.inputs.preparation import ensure_data, ensure_trainable, prepare_plans, take_from
 from ablations.cli.inputs.words import SETTINGS, parse_words
 from ablations.cli.running import finish, train_here
 from ablations.execution import retry as retrying
@@ -44,6 +44,7 @@ def run(
     checkpoints: parameters.Checkpoints = None,
     keep_weights: parameters.Keeping = None,
     max_hours: parameters.MaxHours = None,
+    sources: parameters.Sources = None,
     tensorboard: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Mirror the training curves to this folder for TensorBoard while trials run."),
@@ -61,6 +62,7 @@ def run(
 
         ablate run position-embedding
         ablate run pooling patch-size --seeds 10 --jobs 2
+        ablate run pooling --from results.parquet
     """
     for option, is_given in (("--prune", prune), ("--plan-only", plan_only)):
         if is_given and arm != parameters.ALL_ARMS:
@@ -68,6 +70,7 @@ def run(
     place = make_place(runs, data_dir, plugin, checkpoints, keep_weights)
     plans = prepare_plans(words, recipe, place, seeds, prune, data_dir, name)
     todo = jobs(plans, arm)
+    take_from(sources, todo, place.runs)
     if max_hours is not None:
         estimate.check_max_hours(max_hours, plans, todo, place.runs, estimate.local_device(plans))
     if plan_only:

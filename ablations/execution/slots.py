@@ -44,8 +44,8 @@ def check_gpus(jobs: Iterable[Job], each: int, count: int, where: str) -> None:
             available = f"only {amount_text(each * count, 'GPU')}" if each else "no GPU"
             if count > 1:
                 where += f", {each} on each of {count} nodes"
-            alone = f"device=cpu runs {job.ranks} processes without a GPU"
-            raise ValueError(f"gpus={job.ranks}: {available} {where}; {alone}")
+            advice = f"; device=cpu runs {job.ranks} processes without a GPU" if "device" in job.config else ""
+            raise ValueError(f"gpus={job.ranks}: {available} {where}{advice}")
         if job.ranks % count:
             raise ValueError(f"gpus={job.ranks}: {count} nodes {where}: give a multiple of {count}")
 

@@ -41,8 +41,8 @@ CORE_HOURS, GPU_HOURS = "core-hours", "GPU-hours"
 SOURCES = {  # name of a source, best first -> text
     "past": "past trials of {arms} on this device",
     "probe": "a probe of {arms} on this device (50 steps each)",
-    "others": "past trials of other arms on this device for {arms}, in proportion to training FLOPs",
-    "recipe": "the recipe for {arms}, in proportion to training FLOPs",
+    "others": "past trials of other arms on this device for {arms}, {scaled}",
+    "recipe": "the recipe for {arms}, {scaled}",
     "flops": "nothing but training FLOPs for {arms}",
     "unknown": "0 for {arms}, of which no trial has finished on this device",
 }
@@ -73,8 +73,14 @@ def hours_text(hours: float, unit: str) -> str:
     return f"{hours:,.0f} {unit}"
 
 
-def sources_text(sources: Mapping[str, int]) -> str:
-    texts = [text.format(arms=amount_text(sources[name], "arm")) for name, text in SOURCES.items() if name in sources]
+def sources_text(sources: Mapping[str, int], plans: Iterable[Plan]) -> str:
+    """Return where hours are from, as text. sources: key of SOURCES -> number of arms of the plans."""
+    knows_flops = any(entry.flops for plan in plans for entry in plan.entries)
+    scaled = "in proportion to training FLOPs" if knows_flops else "as if all took equally long"
+    texts = []
+    for name, text in SOURCES.items():
+        if name in sources:
+            texts.append(text.format(arms=amount_text(sources[name], "arm"), scaled=scaled))
     return "; ".join(texts)
 
 
@@ -97,7 +103,7 @@ def check_max_hours(most: float, plans: Sequence[Plan], wanted: Sequence[Job], r
     if needed.hours > most:
         raise ValueError(
             f"--max-hours {most:g}: training {amount_text(len(left), 'trial')} takes {needed.text}, "
-            f"from {sources_text(needed.sources)}"
+            f"from {sources_text(needed.sources, plans)}"
         )
 
 

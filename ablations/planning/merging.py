@@ -1,31 +1,37 @@
-"""Trials of an exported file, written into a run directory, so that studies go on where their results are."""
+"""Trials of an export or of another run directory, written into a run directory.
+
+So a study goes on where its results are. A trial is known by its id, wherever it was trained.
+"""
 
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ablations.execution.compute_eval import winner_weights
+from ablations.jobs import Job
 from ablations.planning.saved_plans import check_same_table, save_plan, saved_plan
-from ablations.trainables.trainable import find, hashed
+from ablations.trainables.trainable import LINKS, find, hashed
 from commonfloor.files import read_bytes
 from results import export, store
-from results.store import eval_files, lease, ledger
-from results.store.record import NAMED
-from results.store.schemas import EvalSummary
+from results.store import eval_files, lease, ledger, record
+from results.store.record import NAMED, Correct, Record
+from results.store.schemas import Declaration, EvalSummary, Settings
 from results.store.schemas.metrics import MEASURES
-from results.study_results import NO_METRICS, StudyResults
+from results.study_results import NO_METRICS, TEXTS, StudyResults
 from results.units import amount_text
 
 ENDED = ("finished", "diverged")
 WHOLE = ("threads", "ranks", "micro_batch")  # facts of env.json that are whole numbers
+PLACES = ("data", *LINKS)  # settings that may name a path, which differs between machines
 
 
 @dataclass(frozen=True)
 class Merged:
-    """How many trials of a file were written, had results in the run directory before, and had not ended."""
+    """How many trials of a file were written, had results in the run directory before, and had no whole result."""
 
     studies: list[str]
     written: int = 0
@@ -37,33 +43,48 @@ class Merged:
         if self.present:
             parts.append(f"{self.present} with results here, which stay")
         if self.unfinished:
-            parts.append(f"{self.unfinished} left out, which had not ended")
+            parts.append(f"{self.unfinished} left out, which had not ended or are damaged")
         return ", ".join(parts)
 
 
 @dataclass(frozen=True)
-class ExportedTrial:
-    """A trial of an export. trainable: the name of what it trains."""
+class ForeignTrial:
+    """A trial of an export or of another run directory.
+
+    trainable: the name of what it trains. row: its values, as in an export. runs: the run directory that may have its
+    weights, or None.
+    """
 
     trainable: str
-    row: dict[str, Any]
-    history: list[dict[str, Any]]
-    correct: Any
+    row: Mapping[str, Any]
+    history: Sequence[Mapping[str, Any]]
+    correct: Correct | None
+    runs: Path | None = None
 
     @property
     def id(self) -> str:
         return str(self.row["id"])
 
     @property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> Settings:
         return dict(json.loads(self.row["config"]))
 
-    def check_id(self) -> None:
-        """Raise ValueError if this machine gives the trial's settings another id, as for other code or data."""
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has a result, of which no file is damaged."""
+        return self.row["status"] in ENDED and not self.row["reason"]
+
+    def check_id(self, places: Mapping[str, Any] = {}) -> Settings:
+        """Return the resolved settings. Raises ValueError if their id is another here, as for other code or data.
+
+        places: values of settings that replace those of the other machine.
+        """
         trainable = find(self.trainable)
-        own = hashed(trainable.identity(trainable.resolve(self.config)))
+        settings = trainable.resolve({**self.config, **places})
+        own = hashed(trainable.identity(settings))
         if own != self.id:
             raise ValueError(f"trial {self.id}: its settings are trial {own} here: other code, plug-ins or data")
+        return settings
 
     def environment(self, origin: str) -> dict[str, Any]:
         facts: dict[str, Any] = {name: self.row[name] for name in NAMED if self.row.get(name)}
@@ -76,17 +97,27 @@ class ExportedTrial:
 
     def result(self) -> dict[str, Any]:
         """Return the fields of result.json that training knows."""
-        numbers = {
-            name: value for name, value in self.row.items() if isinstance(value, float) and not math.isnan(value)
-        }
+        numbers = {name: value for name, value in self.row.items() if is_number(value)}
         of_evals = {name for summary in self.row["evals"].values() for name in summary.metrics}
         metrics = {name: value for name, value in numbers.items() if name not in {*NO_METRICS, *of_evals}}
-        measures = {name: whole(numbers[name]) for name in MEASURES if name in numbers}
-        return {"status": self.row["status"], "metrics": metrics, **measures}
+        facts = {name: whole(numbers[name]) for name in (*MEASURES, "suspect_hardware") if name in numbers}
+        return {"status": self.row["status"], "metrics": metrics, **facts}
 
-    def write(self, trial: store.Trial, origin: str) -> bool:
-        """Write the trial as an attempt of its own. Returns False if it has a result, or is being trained."""
-        trial.create({"config": self.config})
+    def weights(self) -> bytes | None:
+        """Return the final weights, or None if they are not there or damaged."""
+        if self.runs is None or self.row["status"] != "finished":
+            return None
+        try:
+            return winner_weights(store.trial(self.runs, self.id))
+        except ValueError:
+            return None
+
+    def write(self, trial: store.Trial, origin: str, settings: Settings | None = None) -> bool:
+        """Write the trial as an attempt of its own. Returns False if it has a result, or is being trained.
+
+        settings: as they are here, if paths differ.
+        """
+        trial.create({"config": settings or self.config})
         attempt = store.claim(trial, lease.Watch())
         if attempt is None:
             return False
@@ -96,7 +127,11 @@ class ExportedTrial:
                 attempt.log(known_numbers(line))
             if self.correct is not None:
                 attempt.save_correct(*self.correct)
-            attempt.weights_sha256 = self.row["weights_sha256"] or None
+            weights = self.weights()
+            if weights is None:
+                attempt.weights_sha256 = self.row["weights_sha256"] or None
+            else:
+                attempt.save_weights(weights)
             attempt.publish(self.result())
         self.write_evals(trial)
         return True
@@ -108,14 +143,21 @@ class ExportedTrial:
             eval_files.write(trial, name, self.row["weights_sha256"], content)
 
 
-def known_numbers(line: Mapping[str, float]) -> dict[str, float]:
-    """Return the numbers of a line of metrics.jsonl that are not NaN, with the steps and images as whole numbers."""
-    known = {name: value for name, value in line.items() if not math.isnan(value)}
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not math.isnan(value)
+
+
+def known_numbers(line: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numbers of a line of metrics.jsonl that are known, with the steps and images as whole numbers."""
+    known = {name: value for name, value in line.items() if is_number(value)}
     return {**known, **{name: int(known[name]) for name in ("step", "images") if name in known}}
 
 
 def whole(number: float) -> float | int:
-    return int(number) if number.is_integer() else number
+    return int(number) if float(number).is_integer() else number
+
+
+# -- a whole export ----------------------------------------------------------------------------------------------------
 
 
 def merge_export(path: Path, runs: Path) -> Merged:
@@ -125,17 +167,20 @@ def merge_export(path: Path, runs: Path) -> Merged:
     is damaged, if a trial has another id here, or if a plan in the run directory has another baseline or metric.
     """
     studies = export.read(path)
-    origin = f"{path.name} (SHA-256 {hashlib.sha256(read_bytes(path, export.MOST_BYTES)).hexdigest()[:12]})"
-    trials = {trial.id: trial for study in studies for trial in exported_trials(study)}
-    ended = [trial for trial in trials.values() if trial.row["status"] in ENDED]
+    trials: dict[str, ForeignTrial] = {}
     try:
+        for study in studies:
+            there = saved_plan(runs, study.name)
+            if there is not None:
+                check_same_table(there, study.plan)
+            for trial in exported_trials(study, (there or study.plan).trainable):
+                trials[trial.id] = trial
+        ended = [trial for trial in trials.values() if trial.has_ended]
         for trial in ended:
             trial.check_id()
-        for study in studies:
-            check_plan(runs, study)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    written = sum(write_all(ended, runs, origin))
+    written = sum(write_all(ended, runs, source_name(path)))
     for study in studies:
         if saved_plan(runs, study.name) is None:
             save_plan(runs, study.plan.model_copy(update={"extends": ""}))
@@ -145,20 +190,124 @@ def merge_export(path: Path, runs: Path) -> Merged:
     return Merged(names, written, len(ended) - written, len(trials) - len(ended))
 
 
-def exported_trials(study: StudyResults) -> Iterator[ExportedTrial]:
+def exported_trials(study: StudyResults, trainable: str) -> Iterator[ForeignTrial]:
     for row, history in study.trials_with_history():
         lines = [{name: value for name, value in line.items() if name not in ("arm", "seed", "id")} for line in history]
-        yield ExportedTrial(study.plan.trainable, row, lines, study.correct.get(row["id"]))
+        yield ForeignTrial(trainable, row, lines, study.correct.get(row["id"]))
 
 
-def check_plan(runs: Path, study: StudyResults) -> None:
-    there = saved_plan(runs, study.name)
-    if there is not None:
-        check_same_table(there, study.plan)
+def source_name(source: Path) -> str:
+    """Return the name of an export with its hash, or of a run directory."""
+    if source.is_dir():
+        return f"the run directory {source.absolute().name}"
+    return f"{source.name} (SHA-256 {hashlib.sha256(read_bytes(source, export.MOST_BYTES)).hexdigest()[:12]})"
 
 
-def write_all(trials: Iterable[ExportedTrial], runs: Path, origin: str) -> Iterator[bool]:
+def write_all(trials: Iterable[ForeignTrial], runs: Path, origin: str) -> Iterator[bool]:
     """Write trials without a result in the run directory. Yield for each whether it was written."""
     for trial in trials:
         own = store.trial(runs, trial.id)
         yield own.state().result is None and trial.write(own, origin)
+
+
+# -- the trials of a command -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a source has for the trials of a command. settings: trial id -> settings, as they are here.
+
+    declarations: what plans over these trials declared, and when. unusable: how many of them had ended, but are damaged
+    or lack an eval.
+    """
+
+    source: Path
+    trials: Sequence[ForeignTrial]
+    settings: Mapping[str, Settings]
+    declarations: Sequence[Declaration]
+    unusable: int
+
+    @property
+    def text(self) -> str:
+        text = f"{self.source}: {amount_text(len(self.trials), 'trial')} taken"
+        if self.unusable:
+            text += f", {self.unusable} left out, which are damaged or lack an eval"
+        return text
+
+
+def offers(sources: Iterable[Path], jobs: Iterable[Job], runs: Path) -> list[Offer]:
+    """Return what each source has for the jobs that have no result in the run directory. Writes nothing.
+
+    Of a trial that several sources have, the first counts. Raises ValueError if a source is neither an export nor
+    another run directory, or if it is damaged or too new.
+    """
+    wanted = {job.id: job for job in jobs if not store.trial(runs, job.id).state().is_over}
+    found = []
+    for source in sources:
+        offer = offered(source, wanted, runs)
+        wanted = {trial_id: job for trial_id, job in wanted.items() if trial_id not in offer.settings}
+        found.append(offer)
+    return found
+
+
+def offered(source: Path, wanted: Mapping[str, Job], runs: Path) -> Offer:
+    there, declarations = read_source(source, wanted, runs)
+    usable: list[ForeignTrial] = []
+    settings: dict[str, Settings] = {}
+    unusable = 0
+    for trial in there:
+        job = wanted[trial.id]
+        if not is_usable(trial, job):
+            unusable += trial.row["status"] in (*ENDED, "broken")
+            continue
+        try:
+            settings[trial.id] = trial.check_id({key: job.config[key] for key in PLACES if key in job.config})
+        except ValueError as error:
+            raise ValueError(f"{source}: {error}") from None
+        usable.append(trial)
+    shared = [declared for declared in declarations if not declared.ids.isdisjoint(settings)]
+    return Offer(source, usable, settings, shared, unusable)
+
+
+def is_usable(trial: ForeignTrial, job: Job) -> bool:
+    """Return whether nothing of a trial is left to do here. Weights allow to compute evals."""
+    has_evals = trial.row["status"] == "diverged" or trial.row["evals"].keys() >= {*job.evals}
+    return trial.has_ended and (has_evals or trial.weights() is not None)
+
+
+def read_source(
+    source: Path, wanted: Mapping[str, Job], runs: Path
+) -> tuple[list[ForeignTrial], Sequence[Declaration]]:
+    """Return the wanted trials that a source has, as trials of the jobs' trainables, and all declarations there."""
+    if not source.exists():
+        raise ValueError(f"--from {source}: no such export or run directory")
+    if source.is_dir():
+        if source.resolve() == runs.resolve():
+            raise ValueError(f"--from {source}: is the run directory itself")
+        if not (source / "trials").is_dir():
+            raise ValueError(f"--from {source}: no run directory: it has no folder `trials`")
+        records = record.read_many(source, list(wanted), record.PARTS)
+        trials = [recorded_trial(source, wanted[trial_id], read) for trial_id, read in records.items()]
+        return trials, ledger.read_declarations(source)
+    found: dict[str, ForeignTrial] = {}
+    declarations: list[Declaration] = []
+    for study in export.read(source):
+        declarations += study.plan.declarations
+        for trial in exported_trials(study, ""):
+            if trial.id in wanted:
+                found[trial.id] = replace(trial, trainable=wanted[trial.id].trainable)
+    return list(found.values()), declarations
+
+
+def recorded_trial(source: Path, job: Job, read: Record) -> ForeignTrial:
+    row = {**dict.fromkeys(TEXTS, ""), **read.values, "id": job.id, "evals": read.evals}
+    return ForeignTrial(job.trainable, row, read.history, read.correct, source)
+
+
+def take(offer: Offer, runs: Path) -> None:
+    """Write the trials and declarations of an offer into the run directory."""
+    origin = source_name(offer.source)
+    for trial in offer.trials:
+        trial.write(store.trial(runs, trial.id), origin, offer.settings[trial.id])
+    for declared in offer.declarations:
+        ledger.write(runs, declared)

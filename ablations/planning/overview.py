@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
@@ -33,7 +33,7 @@ SAVES = 0.7  # the largest fraction of the hours that may remain after a suggest
 
 @dataclass(frozen=True)
 class TrialCounts:
-    """How many trials of a plan are finished, shared with other plans, or to do."""
+    """How many trials of a plan are finished, shared with other plans, or to do. The others are to be taken."""
 
     planned: int
     finished: int  # includes diverged trials, but not parents to train again because their weights are gone
@@ -84,6 +84,7 @@ class Overview:
     declared_first: list[str]  # what the plan declares otherwise than was declared before there were results
     wall: Wall | None  # None: trials run elsewhere, or nothing is left to train
     plugins: Mapping[str, Sequence[str]]  # file -> the local files that it imports, whose edits change ids too
+    taken: int  # trials that are finished in a source of --from, and not here
 
 
 def overview(
@@ -96,13 +97,15 @@ def overview(
     arms: Sequence[str] = ALL_ARMS,
     here: bool = True,
     plugins: Mapping[str, Sequence[str]] | None = None,
+    taken: Collection[str] = (),
 ) -> Overview:
     """Return the overview of a plan.
 
     earlier: plans of the same command, whose trials are not counted again. keep: which weights stay on disk. workers:
     concurrent trials; None for this machine's default. arms: glob patterns. here: whether trials run on this machine.
-    plugins: file -> the local files that it imports. Raises ValueError if a pattern matches no arm or a file in `runs`
-    is unreadable.
+    plugins: file -> the local files that it imports. taken: ids of trials that a source of --from has finished.
+
+    Raises ValueError if a pattern matches no arm or a file in `runs` is unreadable.
     """
     before = {trial.id for other in earlier for entry in other.entries for trial in entry.trials}
     planned = jobs([plan], arms)
@@ -115,6 +118,8 @@ def overview(
             counts["finished"] += 1
         elif job.id in before:
             counts["shared"] += 1
+        elif job.id in taken:
+            counts["taken"] += 1
         else:
             counts["todo"] += 1
             if job.id in retrained or not store.trial(runs, job.id).state().is_over:
@@ -136,6 +141,7 @@ def overview(
         declared_first=declared_first(plan, runs),
         wall=wall_time(plan, cost, len(untrained), workers) if here else None,
         plugins=plugins or {},
+        taken=counts["taken"],
     )
 
 
@@ -186,7 +192,7 @@ def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
     resolved = resolution.resolution_lines(view.resolution, plan.primary_metric)
     lines = [
         f"{plan.name}: {plan.question}",
-        f"  {count_text(view.trials, plan, len(shown))}",
+        f"  {count_text(view, plan, len(shown))}",
         f"  time    {time_text(view, plan)}",
         f"  disk    {disk_text(view)}",
         "  resolves " + "\n           ".join(resolved),
@@ -210,13 +216,15 @@ def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
     return "\n".join(lines)
 
 
-def count_text(trials: TrialCounts, plan: Plan, arms: int) -> str:
+def count_text(view: Overview, plan: Plan, arms: int) -> str:
     """Return the number of trials as text, as a product of arms and seeds. arms: the number of shown arms."""
     entries = units.amount_text(arms, "arm")
     if plan.stages:
         entries = f"({len(plan.stages)} to start from + {entries})"
+    trials = view.trials
     planned = f"{entries} x {units.amount_text(len(plan.seeds), 'seed')} = {units.amount_text(trials.planned, 'trial')}"
-    return f"{planned}: {trials.finished} finished, {trials.shared} shared, {trials.todo} to do"
+    text = f"{planned}: {trials.finished} finished, {trials.shared} shared, {trials.todo} to do"
+    return f"{text}, {view.taken} to take (--from)" if view.taken else text
 
 
 def disk_text(view: Overview) -> str:
@@ -234,7 +242,7 @@ def time_text(view: Overview, plan: Plan) -> str:
     if sources.keys() == {"unknown"}:
         return "unknown: no trial has finished on this device"
     device = view.hours_from.device or f"any {unit.partition('-')[0]}"
-    origin = estimate.sources_text(sources)
+    origin = estimate.sources_text(sources, [plan])
     on_gpu = unit == estimate.GPU_HOURS
     stated = plan.cost.time_on(on_gpu) if plan.cost else None
     if "recipe" in sources and stated:

@@ -61,7 +61,7 @@ def check_same_table(old: Plan, new: Plan) -> None:
         changed = ", ".join(f"{key} {settings.get(key)} -> {others.get(key)}" for key in differ[:3])
         raise ValueError(
             f"{old.name} was planned with another baseline "
-            f"({changed or 'the images of its data, or what one of its parts computes'}): "
+            f"({changed or 'its data, its code, or what one of its parts computes'}): "
             "give what you edited, study or recipe, another name, or plan it anew with --prune (results stay)"
         )
 

@@ -151,6 +151,14 @@ Workers = Annotated[
         show_default="one per GPU, else one per core; login node: 2",
     ),
 ]
+Sources = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--from",
+        metavar="FILE|DIR",
+        help="Take finished trials of an export or of another run directory. Repeatable.",
+    ),
+]
 MaxHours = Annotated[
     float | None,
     typer.Option(

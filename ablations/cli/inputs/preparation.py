@@ -13,13 +13,14 @@ from rich.progress import track
 from ablations import machine
 from ablations.cli.inputs.directories import data_folders, ensure_publishable, ensure_writable
 from ablations.cli.inputs.plan_names import existing_plans, name_on_disk
-from ablations.cli.inputs.words import Request, parse_words, refuse_other_encodings
+from ablations.cli.inputs.words import Request, parse_words, refuse_csv, refuse_other_encodings
 from ablations.cli.progress import stderr_console
 from ablations.cluster.submit import read_profile
 from ablations.execution import slots
 from ablations.execution.launch import Place
 from ablations.execution.retry import trials_to_run
 from ablations.jobs import Job, jobs
+from ablations.planning import merging
 from ablations.planning.prepare import prepare
 from ablations.planning.saved_plans import saved_plan
 from ablations.study.design import Design
@@ -233,6 +234,23 @@ def slurm_profile(name: str, recipe: str | None) -> Profile:
     Raises ValueError if the profile or the recipe is unknown or invalid.
     """
     return read_profile(name, read_recipe(recipe or RECIPE).resources)
+
+
+def offers(sources: Sequence[Path] | None, jobs: Iterable[Job], runs: Path) -> list[merging.Offer]:
+    """Return what the sources of --from have for the jobs. Raises the errors of `merging.offers`."""
+    for source in sources or ():
+        refuse_csv(source)
+    return merging.offers(sources or (), jobs, runs)
+
+
+def take_from(sources: Sequence[Path] | None, jobs: Iterable[Job], runs: Path) -> None:
+    """Write the trials that the sources of --from have of the jobs into the run directory, and say how many."""
+    found = offers(sources, jobs, runs)
+    if found:
+        ensure_publishable(runs)
+    for offer in found:
+        merging.take(offer, runs)
+        print(f"ablate: {offer.text}", file=sys.stderr)
 
 
 def ensure_trainable(jobs: list[Job], place: Place) -> None:

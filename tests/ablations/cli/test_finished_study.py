@@ -74,7 +74,7 @@ def test_plan_has_the_keys_that_others_rely_on(there: Ablate) -> None:
     assert plan["trials"] == {"planned": 8, "finished": 6, "shared": 0, "todo": 2}
     assert " ".join(sorted(plan)) == (
         "confounds declared_first disk disk_bytes hours hours_from plugins recipe resolution resolvable_difference "
-        "study trials wall"
+        "study taken trials wall"
     )
     assert plan["disk_bytes"] == sum(plan["disk"].values())
     assert plan["disk"].keys() == {"weights", "checkpoints", "files"}

@@ -160,7 +160,9 @@ def test_past_trials_of_comparable_arms_count(plan: Callable[..., Plan], tmp_pat
     other = planning.build(Design(wide, recipe, {}), [0])
     expected = [(pytest.approx(4 * arm.flops / made.arms[1].flops), "others") for arm in other.arms]
     assert sources(other, tmp_path, CORE) == expected
-    assert "past trials of other arms on this device for 2 arms" in estimate.sources_text({"others": 2})
+    text = "past trials of other arms on this device for 2 arms, "
+    assert estimate.sources_text({"others": 2}, [other]) == f"{text}in proportion to training FLOPs"
+    assert estimate.sources_text({"others": 2}, []) == f"{text}as if all took equally long"
     assert [source for _, source in sources(other, tmp_path, GPU)] == ["flops", "flops"]
     elsewhere = other.model_copy(update={"recipe": "another"})
     assert [source for _, source in sources(elsewhere, tmp_path, CORE)] == ["recipe", "recipe"]

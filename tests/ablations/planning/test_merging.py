@@ -1,14 +1,16 @@
-"""Exports merged into a run directory: a study goes on where its results are, and each trial is trained once."""
+"""Trials of exports and of other run directories: a study goes on where its results are; each trial is trained once."""
 
 from dataclasses import replace
 from pathlib import Path
 
+import commands
 import pytest
 from closed_form import RECIPE, STUDY
-from designs import design
+from designs import STUDY_HERE, design, write
+from in_process import Ablate, json_output, refusal
 from run_trials import Quiet, serve_all
 
-from ablations.execution import runner
+from ablations.execution import runner, slots
 from ablations.execution.launch import Place
 from ablations.jobs import Job, jobs
 from ablations.planning.merging import merge_export
@@ -16,6 +18,7 @@ from ablations.planning.prepare import prepare
 from ablations.planning.saved_plans import save_plan
 from results import export, store
 from results.load import load_studies
+from results.store import ledger
 from results.tables import layout, study_table
 
 
@@ -108,6 +111,13 @@ def test_a_trial_with_another_id_is_refused_and_nothing_is_written(tmp_path: Pat
     assert not (tmp_path / "merged").exists()
 
 
+def test_code_that_needs_more_gpus_is_not_told_to_set_a_device(tmp_path: Path) -> None:
+    """Training code of users need not have a setting `device`."""
+    _, (job, *_) = commands.planned(tmp_path, recipe=f"{commands.RECIPE}    resources: {{gpus: 2}}\n")
+    with pytest.raises(ValueError, match=r"gpus=2: no GPU here$"):
+        slots.check_gpus([job], 0, 1, "here")
+
+
 def test_a_study_with_another_baseline_is_refused(tmp_path: Path) -> None:
     runs, here = tmp_path / "runs", tmp_path / "here"
     trained(runs, planned(runs))
@@ -115,3 +125,123 @@ def test_a_study_with_another_baseline_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"runs.parquet: .* was planned with baseline rate=0\.25, now it is rate=0\.5"):
         merge_export(exported(runs), here)
     assert not (here / "trials").exists()
+
+
+# -- --from ------------------------------------------------------------------------------------------------------------
+
+SOURCES = ["there", "there.parquet"]
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Path:
+    """A run directory with 4 of 6 trials, and its export."""
+    trained(tmp_path / "there", planned(tmp_path / "there")[:4])
+    exported(tmp_path / "there")
+    write(tmp_path, "s", STUDY)
+    write(tmp_path, "r", RECIPE)
+    return tmp_path / "there"
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_run_takes_finished_trials_and_trains_the_others(
+    there: Path, tmp_path: Path, ablate: Ablate, source: str
+) -> None:
+    status, output, errors = ablate("run", *STUDY_HERE, "--runs", "here", "--from", source)
+    assert status == 0, errors
+    assert f"ablate: {source}: 4 trials taken\n" in errors
+    assert "4 of 6 trials were imported from " in output
+    here = tmp_path / "here"
+    todo = planned(here)
+    assert [len(store.trial(here, job.id).attempts()) for job in todo] == [1] * 6
+    before, after = (store.trial(runs, todo[0].id).state() for runs in (there, here))
+    assert after.result.metrics == before.result.metrics
+    assert after.result.weights_sha256 == before.result.weights_sha256
+    assert store.read_metrics(after.attempt) == store.read_metrics(before.attempt)
+    assert after.weights.exists() is (source == "there")
+    assert {*ledger.read_declarations(there)[0].ids} == {job.id for job in todo}
+    assert ledger.read_declarations(there)[0] in ledger.read_declarations(here)
+    assert f"{source}: 0 trials taken" in ablate("run", *STUDY_HERE, "--runs", "here", "--from", source)[2]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_plan_counts_what_a_run_would_take_and_writes_nothing(
+    there: Path, tmp_path: Path, ablate: Ablate, source: str
+) -> None:
+    words = ("plan", *STUDY_HERE, "--runs", "here", "--from", source)
+    view = json_output(ablate, *words)
+    assert (view["trials"], view["taken"]) == ({"planned": 6, "finished": 0, "shared": 0, "todo": 2}, 4)
+    assert "= 6 trials: 0 finished, 0 shared, 2 to do, 4 to take (--from)" in ablate(*words)[1]
+    assert not (tmp_path / "here").exists()
+
+
+def test_of_several_sources_the_first_counts(there: Path, tmp_path: Path, ablate: Ablate) -> None:
+    words = ("run", *STUDY_HERE, "--runs", "here", "--from", "there.parquet", "--from", "there")
+    assert "there.parquet: 4 trials taken\nablate: there: 0 trials taken\n" in ablate(*words)[2]
+
+
+def test_a_damaged_trial_is_trained_anew(there: Path, tmp_path: Path, ablate: Ablate) -> None:
+    """A damaged curve or result in another run directory is not taken, and an export names it too."""
+    first, second, *_ = planned(tmp_path / "plan")
+    attempt = store.trial(there, first.id).state().attempt
+    (attempt / "metrics.jsonl").write_text("{}")
+    (there / "trials" / second.id / "result.json").write_text("{}")
+    exported(there)
+    for source, damaged in (("there", 2), ("there.parquet", 2)):
+        status, output, errors = ablate("run", *STUDY_HERE, "--runs", f"here-{source}", "--from", source)
+        assert f"{source}: 2 trials taken, {damaged} left out, which are damaged or lack an eval" in errors
+        assert (status, "2 of 6 trials were imported" in output) == (0, True)
+
+
+NOT_SOURCES = {
+    "nothing.parquet": "--from nothing.parquet: no such export or run directory",
+    "runs.csv": "runs.csv: a .csv is for other programs",
+    "s.yaml": "s.yaml: not a whole .parquet file",
+    "empty": "--from empty: no run directory: it has no folder `trials`",
+    "here": "--from here: is the run directory itself",
+    "damaged.parquet": "damaged.parquet: ",
+    "newer": "newer",
+}
+
+
+@pytest.mark.parametrize(("source", "message"), NOT_SOURCES.items(), ids=NOT_SOURCES)
+def test_what_is_no_source_is_refused_and_nothing_is_written(
+    there: Path, tmp_path: Path, ablate: Ablate, source: str, message: str
+) -> None:
+    for folder in ("empty", "here/trials"):
+        (tmp_path / folder).mkdir(parents=True)
+    content = bytearray((tmp_path / "there.parquet").read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / "damaged.parquet").write_bytes(content)
+    there.rename(tmp_path / "newer")
+    for path in tmp_path.glob("newer/trials/*/result.json"):
+        path.write_text(path.read_text().replace(f'"schema": {store.SCHEMA}', f'"schema": {store.SCHEMA + 1}'))
+    assert message in refusal(ablate, "run", *STUDY_HERE, "--runs", "here", "--from", source)
+    assert [path.name for path in (tmp_path / "here").iterdir()] == ["trials"]
+    assert not list((tmp_path / "here/trials").iterdir())
+
+
+def test_a_dry_submission_takes_nothing(ablate: Ablate) -> None:
+    assert "--dry-run and --from: a dry run takes nothing" in refusal(ablate, "submit", "s", "--from", "x", "--dry-run")
+
+
+def test_settings_that_are_not_those_of_the_id_are_refused(there: Path, tmp_path: Path, ablate: Ablate) -> None:
+    (study,) = load_studies(there)
+    study.columns["config"][0] = study.columns["config"][1]
+    export.write([study], tmp_path / "other.parquet")
+    message = refusal(ablate, "run", *STUDY_HERE, "--runs", "here", "--from", "other.parquet")
+    assert "other.parquet: trial " in message
+    assert "here: other code, plug-ins or data" in message
+    assert not (tmp_path / "here").exists()
+
+
+@pytest.mark.parametrize("source", ["there/runs", "runs.parquet"])
+def test_a_script_may_lie_in_another_folder_on_each_machine(tmp_path: Path, ablate: Ablate, source: str) -> None:
+    """Trials of a user's code are known by its content; the folder of the other machine may be gone."""
+    runs, todo = commands.planned(tmp_path / "there")
+    trained(runs, todo[:2])
+    export.write(load_studies(runs), tmp_path / "runs.parquet")
+    commands.planned(tmp_path / "here")
+    (tmp_path / "there" / "train.py").unlink()
+    words = ("here/s.yaml", "--recipe", "here/r.yaml", "--runs", "here/runs", "--from", source)
+    status, output, errors = ablate("run", *words)
+    assert (status, "2 of 6 trials were imported" in output) == (0, True), errors
