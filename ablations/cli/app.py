@@ -14,10 +14,14 @@ from typer.main import get_command
 
 from ablations.cli.answer import BAD_INPUT, FAILED, INTERRUPTED
 from ablations.cli.commands import MARKUP, add_commands
-from ablations.extras import install_hint
-from ablations.plain_output import plain_output
+from ablations.output import plain_output
 from commonfloor.messages import one_line, reason_with_file
 
+EXTRAS = {  # optional package -> the extra of vit-ablations that installs it
+    **dict.fromkeys(("safetensors", "sklearn", "timm", "torch", "torchvision"), "train"),
+    "submitit": "slurm",
+    **{name: name for name in ("tensorboard", "wandb", "mlflow")},
+}
 USAGE: Any = typer.BadParameter.__base__  # Click's UsageError; newer versions of typer bundle their own Click
 
 options = typer.Typer(
@@ -87,6 +91,16 @@ def main() -> NoReturn:
             traceback.print_exception(error, file=log)
         problem = f"unexpected {type(error).__name__}: {str(error)[:200]}"
         refuse(f"{problem}; the traceback is in {log.name}: please report it", FAILED)
+
+
+def install_hint(error: ModuleNotFoundError) -> str:
+    """Return a message with the command that installs a missing package, or "" if no extra includes it."""
+    package = (error.name or "").partition(".")[0]
+    if package not in EXTRAS:
+        return ""
+    extra = EXTRAS[package]
+    size = " (about 6 GB, most of it PyTorch)" if extra == "train" else ""
+    return f"this needs {package}, which is not installed: pip install 'vit-ablations[{extra}]'{size}"
 
 
 def refuse(message: str, status: int = BAD_INPUT) -> NoReturn:

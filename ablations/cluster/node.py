@@ -12,7 +12,7 @@ from ablations.cluster import arrays, rounds
 from ablations.cluster import campaign as campaigns
 from ablations.cluster.campaign import Campaign
 from ablations.execution import runner
-from ablations.plain_output import plain_output
+from ablations.output import plain_output
 from results import store
 from results.store.standing import Kind
 from slurm import queue

@@ -1,7 +1,9 @@
 """The results of the studies that a command names, and the style of its figures and tables."""
 
 import contextlib
+import itertools
 import sys
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -10,11 +12,16 @@ from ablations.cli.inputs.plan_names import checked_names, existing_plans, plan_
 from ablations.cli.inputs.words import parse_words
 from ablations.study import strict_yaml
 from ablations.study.naming import stem
-from commonfloor.messages import one_line
-from results import style, style_check
+from commonfloor.messages import one_line, spelling_hint
+from results import style
 from results.load import load_readable
+from results.records import claimed_arms
 from results.store import record
+from results.store.eval_files import computes_metric
+from results.store.schemas import Arm, Plan, Tuned
 from results.study_results import StudyResults
+
+MANY = 12  # maximum number of names that are listed
 
 
 def named_results(
@@ -64,7 +71,54 @@ def styled(file: Path | None, source: Path) -> AbstractContextManager[None]:
         chosen = style.parse(content)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
-    warning = style_check.unknown_names_warning(chosen, existing_plans(source))
+    warning = unknown_names_warning(chosen, existing_plans(source))
     if warning:
         print(f"ablate: {file}: {one_line(warning)}", file=sys.stderr)
     return style.use_style(chosen)
+
+
+def unknown_names_warning(chosen: style.Style, plans: Sequence[Plan]) -> str:
+    """Return a warning about the style's names that are in no plan, or "". Settings that no plan varies are skipped."""
+    names = list(dict.fromkeys(itertools.chain.from_iterable(map(known_names, plans))))
+    varied = {name.partition("=")[0] for name in names if "=" in name}
+    unvaried: set[str] = set()
+    evals: set[str] = set()
+    for plan in plans:
+        evals.update(plan.evals)
+        for arm in plan.arms:
+            unvaried.update(arm.config.keys() - varied)
+    warnings = []
+    for section in ("labels", "colours", "order"):
+        for name in getattr(chosen, section):
+            is_measured = any(computes_metric(eval_name, name) for eval_name in evals)
+            is_unvaried = unvaried.issuperset(part.partition("=")[0] for part in name.split(","))
+            if name not in names and not is_measured and not is_unvaried:
+                warnings.append(f"{section}: {name} is in no study here{alternatives(name, names)}")
+    return "; ".join(warnings)
+
+
+def known_names(plan: Plan) -> Iterator[str]:
+    names: list[str] = []
+    for claim in plan.claims:
+        names += claimed_arms(claim)
+    names += [arm.model_family for arm in plan.arms]
+    arms: list[Arm | Tuned] = [*plan.arms, *plan.tuned]
+    for arm in arms:
+        names += [arm.name, arm.change]
+        names += [f"{key}={value}" for key, value in arm.values.items()]
+    for name in names:
+        yield from (name, *name.split(","))
+    yield from (*plan.factors, *plan.curves, *plan.trial_metrics, plan.metric, "baseline", "all")
+
+
+def alternatives(name: str, known: Sequence[str]) -> str:
+    """Return a suggestion, in parentheses, for a name in a style file that no study has.
+
+    It lists the known values of KEY if `name` is KEY or KEY=VALUE, else a similar name, or else the first known names.
+    """
+    values_of_key = f"{name.partition('=')[0]}="
+    listed = [other for other in known if other.startswith(values_of_key) and "," not in other]
+    if listed and "," not in name:
+        return f" (there: {', '.join(listed[:MANY])})"
+    listed = [other for other in known if other]
+    return spelling_hint(name, listed) or f" (there: {', '.join(listed[:MANY])}{', ...' if len(listed) > MANY else ''})"

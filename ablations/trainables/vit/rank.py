@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 
-from ablations.plain_output import plain_output
+from ablations.output import plain_output
 from ablations.trainables.vit import plugins
 from ablations.trainables.vit.rank_processes import BEAT, BEAT_SECONDS, FOLLOWED, READY, RankOrder, report_failure
 from vitcore.config import Config

@@ -28,7 +28,7 @@ READING = [
 ]
 EACH = """
 import sys
-from ablations.extras import EXTRAS
+from ablations.cli.app import EXTRAS
 sys.modules.update(dict.fromkeys(EXTRAS))  # as if they were not installed
 from ablations.cli import main
 for words in sys.stdin.read().splitlines():

@@ -19,7 +19,7 @@ from rich.console import Console
 from ablations.cli.progress import GrowingTable, Live, stderr_console
 from ablations.execution.messages import Ended, Progress
 from ablations.jobs import Job, jobs
-from ablations.plain_output import plain_output
+from ablations.output import plain_output
 from commonfloor.messages import printable
 from results import store
 from results.figures import study_figure

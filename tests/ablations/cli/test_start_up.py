@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import synthetic
 
-from ablations.extras import EXTRAS, install_hint
+from ablations.cli.app import EXTRAS, install_hint
 from ablations.jobs import Job
 from results import export
 from results.load import load_studies

@@ -14,9 +14,9 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from ablations.cli.inputs.sources import unknown_names_warning
 from ablations.study import strict_yaml
 from results import style as styles
-from results import style_check
 from results.figures import study_figure
 from results.figures.page import apply_style as drawing
 from results.store.schemas import Plan
@@ -219,7 +219,7 @@ def test_names_of_a_study_give_no_warning(make: Any) -> None:
     names = [arm["name"] for arm in plan["arms"]] + list(plan["factors"]) + list(plan["curves"])
     names += [part for name in names for part in name.split(",")] + ["test_accuracy", "val_loss", "patch", "stem=conv"]
     style = styles.Style(labels=dict.fromkeys(names, "x"), order=tuple(names))
-    assert style_check.unknown_names_warning(style, [Plan.model_validate(plan)]) == ""
+    assert unknown_names_warning(style, [Plan.model_validate(plan)]) == ""
 
 
 def test_plot_names_its_files_for_programs(runs: Path, tmp_path: Path, ablate: Ablate) -> None:
