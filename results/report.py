@@ -50,7 +50,7 @@ def publish(study: StudyResults, runs: Path) -> str:
 
 
 def publish_all(runs: Path, plans: Sequence[str]) -> None:
-    """Publish each study of the named plans, and write a report. Raises the errors of `publish` and `load_studies`."""
+    """Publish each study of the named plans, and write a report."""
     studies = load_studies(runs, plans)
     for study in studies:
         publish(study, runs)

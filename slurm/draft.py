@@ -33,7 +33,7 @@ time: {time}  # of one job; longer trials go on in the next
 
 
 def cluster_draft() -> str:
-    """Return the draft of a profile for this cluster and user. Raises the errors of `draft` and of `ask`."""
+    """Return the draft of a profile for this cluster and user."""
     return draft(partitions.nodes())
 
 

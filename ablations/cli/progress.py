@@ -97,13 +97,7 @@ class Live:
     total: number of trials to do. above: what a terminal shows above the bars. workers: number of concurrent trials.
     """
 
-    def __init__(
-        self,
-        console: Console,
-        total: int,
-        above: RenderableType | None = None,
-        workers: int = 1,
-    ) -> None:
+    def __init__(self, console: Console, total: int, above: RenderableType | None = None, workers: int = 1) -> None:
         self.console = console
         self.has_bars = console.is_terminal
         self.total = total

@@ -15,12 +15,7 @@ from rich.console import RenderableType
 from ablations import machine
 from ablations.cli.answer import FAILED, INTERRUPTED
 from ablations.cli.inputs import parameters
-from ablations.cli.inputs.directories import (
-    ensure_publishable,
-    folder_options,
-    make_place,
-    runs_folder,
-)
+from ablations.cli.inputs.directories import ensure_publishable, folder_options, make_place, runs_folder
 from ablations.cli.inputs.plan_names import trial_ids
 from ablations.cli.inputs.words import parse_words
 from ablations.cli.progress import Live, stderr_console

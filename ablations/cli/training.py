@@ -133,9 +133,7 @@ def train(
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="KEY=VALUE",
-            help="Settings; all others are the recipe's.",
-            callback=parameters.refuse_options,
+            metavar="KEY=VALUE", help="Settings; all others are the recipe's.", callback=parameters.refuse_options
         ),
     ],
     recipe: parameters.RecipeName = None,

@@ -230,7 +230,7 @@ def write_mark(path: Path) -> None:
 
 
 def write_reports(runs: Path, plans: Sequence[str]) -> None:
-    """Write tables and report of plans. Raises the errors of `publish_all`."""
+    """Write tables and report of plans."""
     from results.report import publish_all  # imported here because tasks and most submissions draw nothing
 
     publish_all(runs, plans)

@@ -57,7 +57,7 @@ def work(folder: str) -> int:
 
 
 def campaign_of(array: Path) -> Campaign:
-    """Return the campaign that an array's folder belongs to. Raises the errors of `campaigns.load`."""
+    """Return the campaign that an array's folder belongs to."""
     return campaigns.load(array.parent.parent)
 
 

@@ -83,7 +83,7 @@ def preflight(profile: Profile, runs: Path) -> None:
 def preview(plans: Sequence[Plan], place: Place, profile: Profile, arms: Sequence[str]) -> str:
     """Return the scripts that a submission would pass to sbatch, below a comment with trials, tasks and cost.
 
-    If no trial is left to submit, returns only a comment. Raises the errors of slurm.arrays.script.
+    If no trial is left to submit, returns only a comment.
     """
     trials = trials_to_submit(plans, place, arms)
     if not trials:
@@ -156,7 +156,7 @@ def process_here(runs: Path, plans: Collection[str]) -> int:
 
 
 def publish_pending(runs: Path, plans: Sequence[Plan]) -> str:
-    """Write tables and report if out of date; return a message, or "" if not. Raises the errors of `publish_all`."""
+    """Write tables and report if out of date; return a message, or "" if not."""
     if not any(campaigns.awaits_reports(runs, plan) for plan in plans):
         return ""
     campaigns.write_reports(runs, [plan.name for plan in plans])
@@ -240,7 +240,7 @@ def check(profile: Profile, place: Place, patience: float = 600.0) -> tuple[list
     """Submit a short job that runs the checks of node_check; return (what it printed, whether no check failed).
 
     patience: the longest wait in seconds. Raises ValueError if the job does not end meanwhile, or ends without checking
-    everything. Raises the errors of `preflight` and `slurm.arrays.run`.
+    everything.
     """
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:

@@ -34,7 +34,7 @@ class EndedAttempt:
 def earlier_failures(trial: store.Trial, current: Path, code: str) -> list[EndedAttempt]:
     """Return the failed attempts before `current` and since the trial was last reopened, oldest first.
 
-    code: attempts that ran code with another digest are left out. Raises the errors of `read_or_none`.
+    code: attempts that ran code with another digest are left out.
     """
     paths = [path for path in trial.attempts() if int(path.name) < int(current.name)]
     retried = [position for position, path in enumerate(paths) if (path / store.RETRY).exists()]

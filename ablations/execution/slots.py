@@ -17,7 +17,7 @@ def make_slots(jobs: Sequence[Job], asked: int | None, trials_per_gpu: int = 1) 
     """Return the slots of a pool, one per worker and at most one per job. Workers share GPUs evenly.
 
     jobs: all with the same number of GPUs. asked: the number of workers; None for the default, which `trials_per_gpu`
-    multiplies on GPUs. Trials that span several nodes run one at a time. Raises the errors of `check_gpus`.
+    multiplies on GPUs. Trials that span several nodes run one at a time.
     """
     devices = [] if all_on_cpu(jobs) else gpus()
     check_gpus(jobs, len(devices), nodes(), "here")

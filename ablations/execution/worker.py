@@ -126,8 +126,7 @@ class Worker:
     def prepare_attempt(self, job: Job, trial: store.Trial, attempt: store.Attempt) -> Settings:
         """Write the settings and the environment of the attempt; return the settings.
 
-        Raises ValueError if the id is not the planned one, as after a change of data. Raises the errors of the
-        trainable's `environment`.
+        Raises ValueError if the id is not the planned one, as after a change of data.
         """
         settings = self.trainable.resolve(job.config)
         identity = self.trainable.identity(settings)

@@ -21,8 +21,7 @@ from results.store.schemas.metrics import margin_text
 def build(design: Design, seeds: Sequence[int]) -> Plan:
     """Return the plan of a design.
 
-    Raises the errors of `checks.check`. Also raises ValueError if an arm or stage cannot be built, or if an undeclared
-    difference confounds an arm.
+    Raises ValueError if an arm or stage cannot be built, or if an undeclared difference confounds an arm.
     """
     study, recipe, trainable = design.study, design.applicable_recipe, design.trainable
     checks.check(design)

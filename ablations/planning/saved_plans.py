@@ -22,7 +22,7 @@ def save_plan(runs: Path, plan: Plan) -> None:
     """Declare a plan in the ledger, and write plan.json if the plan on disk is still the one that `plan` extends.
 
     Raises ValueError if another run has written a different plan, and OSError if writing fails. Raises TimeoutError if
-    another process holds the lock for TURN_SECONDS. Raises the errors of `saved_plan`, `refuse_links` and `declare`.
+    another process holds the lock for TURN_SECONDS.
     """
     folder = store.study_folder(runs, plan.name)
     refuse_links(runs, folder / "turns")

@@ -167,12 +167,12 @@ class Design(Layers):
 
     @cached_property
     def published(self) -> dict[str, float]:
-        """The published numbers: arm name -> number. Raises the errors of `arm_written_as`."""
+        """The published numbers: arm name -> number."""
         return {self.arm_written_as(name): value for name, value in self.study.published.items()}
 
     @cached_property
     def claims(self) -> list[str]:
-        """The distinct claims, with indices such as axis[-1] replaced. Raises the errors of `arm_written_as`."""
+        """The distinct claims, with indices such as axis[-1] replaced."""
         claims: dict[str, None] = {}
         for written in self.study.claims:
             first, relation, second = parse_claim(written)

@@ -45,8 +45,7 @@ class Stages:
     def follow_link(self, settings: Values, written: Values, followed: list[str]) -> tuple[Values, Stage | None]:
         """Return (settings, parent): a trial's settings without its link to a stage, and that stage, or None.
 
-        written: all settings of the arm. followed: the stages on the way to this trial. Raises the errors of
-        `split_parent`.
+        written: all settings of the arm. followed: the stages on the way to this trial.
         """
         links = [key for key in LINKS if settings.get(key) in self.own]
         if not links:

@@ -382,7 +382,7 @@ def trial_ids(
     parents: Mapping[int, str] | None = None,
     link: str = "",
 ) -> Iterator[str]:
-    """Yield the id of a trial for each of `seeds`. Raises the errors of `trial_id`.
+    """Yield the id of a trial for each of `seeds`.
 
     settings: at seed 0. fixed: the `seed_keys` that are set, which do not follow the seed. parents: seed -> id of the
     parent trial, if the trials have parents. link: the setting that names the parent trial.

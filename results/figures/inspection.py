@@ -42,7 +42,7 @@ FIGURES: dict[str, tuple[str, Callable[[Inspection], object], Drawing]] = {
 
 
 def draw(inside: Inspection, folder: Path, format: str = "png") -> list[Path]:
-    """Write the figures that an inspection has data for, and return their paths. Raises the errors of `picture`."""
+    """Write the figures that an inspection has data for, and return their paths."""
     paths = []
     for name in drawable_figures(inside):
         path = folder / f"{name}.{format}"
@@ -85,7 +85,7 @@ def draw_side_by_side(
 ) -> list[Path]:
     """Write the position maps of several trials as one figure, as in Figure 10 of arXiv 2010.11929.
 
-    Returns the file's path in a list, or [] if no two trials can be compared. Raises the errors of `picture`.
+    Returns the file's path in a list, or [] if no two trials can be compared.
     """
     shown: dict[str, Inspection] = {}
     left_out = []

@@ -29,7 +29,7 @@ def file_name(study: StudyResults, format: str = "png", x: str | None = None) ->
 
 
 def draw(study: StudyResults, path: Path, x: str | None = None, table: Table | None = None) -> Path:
-    """Write the study's figure to `path` in its suffix's format, and return `path`. Raises the errors of `picture`."""
+    """Write the study's figure to `path` in its suffix's format, and return `path`."""
     store.write_bytes(path, picture(study, path.suffix[1:].lower(), x=x, table=table))
     return path
 

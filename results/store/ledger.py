@@ -27,8 +27,7 @@ WHEN = ("time", "ended")  # fields that do not tell what was declared
 def declare(runs: Path, plan: Plan) -> None:
     """Add the plan's declaration to the ledger, unless the newest one of a plan of this name says the same.
 
-    Declarations of plans that versions without a ledger wrote are added too. Raises the errors of `refuse_links`,
-    `read_declarations` and `write_bytes`.
+    Declarations of plans that versions without a ledger wrote are added too.
     """
     refuse_links(runs, runs / FOLDER)
     written = read_files(runs)

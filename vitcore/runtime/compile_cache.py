@@ -32,7 +32,7 @@ def compile_model(model: nn.Module, backend: str = "inductor", attention: str = 
     """Return a compiled version of `model` that shares its weights and has one graph per batch shape.
 
     With PyTorch's dynamic shapes, rounding would depend on earlier trials in the process. attention: the setting, a
-    part of the cache key because a compiled graph fixes its kernels. Raises the errors of `use_private_cache`.
+    part of the cache key because a compiled graph fixes its kernels.
     """
     use_private_cache()
     import torch._dynamo  # late: it takes seconds to load

@@ -83,7 +83,7 @@ class Batches:
             self.reader = Ahead(lambda step: stored[indices(step)], config.steps)
 
     def draw(self, step: int) -> Inputs:
-        """Return the inputs of step `step`, counted from 0. Raises the errors of `Pack.read`.
+        """Return the inputs of step `step`, counted from 0.
 
         Pixels, if any, are on the device, and the other tensors on the CPU.
         """

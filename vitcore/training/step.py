@@ -34,7 +34,7 @@ class TrainStep:
 
     data: on the device to train on. initial: weights to start from, or None for random values. teacher: the model to
     distill, or None. facts: how steps are computed, such as why there is no CUDA graph. The training loop records and
-    removes them. Raises the errors of `Ranks.prepare`, `copy_weights` and `use_private_cache`.
+    removes them.
     """
 
     def __init__(

@@ -138,8 +138,7 @@ Checkpoints = Annotated[
     ),
 ]
 Keeping = Annotated[
-    Keep | None,
-    typer.Option("--keep-weights", help="Which trials keep their final weights.", show_default="all"),
+    Keep | None, typer.Option("--keep-weights", help="Which trials keep their final weights.", show_default="all")
 ]
 Workers = Annotated[
     int | None,
@@ -162,9 +161,6 @@ Sources = Annotated[
 MaxHours = Annotated[
     float | None,
     typer.Option(
-        "--max-hours",
-        metavar="HOURS",
-        min=0,
-        help="Refuse to start if the trials would take more device hours.",
+        "--max-hours", metavar="HOURS", min=0, help="Refuse to start if the trials would take more device hours."
     ),
 ]

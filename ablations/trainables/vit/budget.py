@@ -47,7 +47,7 @@ def training_flops(config: Config) -> int:
     """Return the FLOPs of one training step: 6 x the multiply-adds of a forward pass x the batch size.
 
     A backward pass costs twice as much as a forward pass. If steps draw their patch size at random, the FLOPs are
-    averaged over the patch sizes. Raises the errors of `measure`.
+    averaged over the patch sizes.
     """
     each = [measure(config.model_copy(update={"patch": size})).flops for size in patch_sizes(config)]
     return 3 * round(sum(each) / len(each)) * config.batch

@@ -50,7 +50,7 @@ def load(paths: Iterable[Path]) -> dict[str, str]:
 
 
 def loaded(path: Path) -> Plugin:
-    """Return a plug-in, after loading it unless this process has done so. Raises the errors of `load`."""
+    """Return a plug-in, after loading it unless this process has done so."""
     path = Path(os.path.expanduser(path)).resolve()
     if path not in LOADED:
         LOADED[path] = load_one(path)

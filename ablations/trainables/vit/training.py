@@ -76,7 +76,7 @@ def ensure_device(config: Config, needs_gpu: bool) -> None:
 
 
 def train(config: Config, run: store.Attempt, parents: Mapping[str, Parent], context: Context) -> Outcome:
-    """Train a config with the ranks that it asks for, and publish nothing. Raises the errors of vitcore's `train`."""
+    """Train a config with the ranks that it asks for, and publish nothing."""
     described = machine_checks.known_cost(context.description)
     if described is not None:
         remember(config, described)

@@ -8,14 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from results.figures import plots
-from results.figures.frame import (
-    arms_frame,
-    seeds_frame,
-    series_label,
-    signed_text,
-    table_for_metric,
-    x_setting,
-)
+from results.figures.frame import arms_frame, seeds_frame, series_label, signed_text, table_for_metric, x_setting
 from results.figures.kinds import FigureKind
 from results.figures.kinds.curves import add_dash_entries, draw_arms
 from results.figures.page import GREY, add_panels, draw_legend

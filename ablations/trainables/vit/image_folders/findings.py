@@ -97,7 +97,7 @@ def equal_groups(contents: Mapping[int, bytes]) -> list[Group]:
 def equal_images(records: Records, open_pack: Callable[[], Pack]) -> list[Group]:
     """Return the groups of equal images of a pack. Reads only images whose checksums and sizes are equal.
 
-    records (M,): the pack's index. Raises the errors of `open_pack` and `Pack.read`.
+    records (M,): the pack's index.
     """
     checksums = {index: record.tobytes() for index, record in enumerate(records[["crc", "size"]])}
     groups: list[Group] = []

@@ -101,7 +101,7 @@ def survey_pack(path: Path) -> Survey:
 
 
 def survey_folder(path: Path) -> Survey:
-    """Return the survey of a folder from all its images. Raises the errors of `survey`."""
+    """Return the survey of a folder from all its images."""
     if path.is_file():
         raise ValueError(f"{path}: is a file: a folder of class folders is needed")
     listing = list_images(path)
