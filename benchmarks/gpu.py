@@ -19,7 +19,7 @@ import torch
 from pydantic_core import to_jsonable_python
 
 from ablations.provenance import environment_record
-from ablations.trainables.vit.step_time import with_steps
+from ablations.trainables.vit.planned import with_steps
 from ablations.trainables.vit.training import environment
 from benchmarks import gpu_study, startup
 from benchmarks.floor import peak

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from ablations.machine import cores
-from ablations.trainables.vit.step_time import with_steps
+from ablations.trainables.vit.planned import with_steps
 from benchmarks.process import Source, python_command, run, statistics
 from benchmarks.result import Result, column, conditions
 from benchmarks.rivals import CHECKED, checked_sides, sensitive_config

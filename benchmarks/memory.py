@@ -2,7 +2,7 @@
 
 import torch
 
-from ablations.trainables.vit.step_time import with_steps
+from ablations.trainables.vit.planned import with_steps
 from benchmarks.process import Source, measure_in_process, print_measurement
 from benchmarks.rivals import OURS, Ours, Rival
 from benchmarks.timing import repeat

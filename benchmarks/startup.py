@@ -6,7 +6,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from ablations.trainables.vit.step_time import with_steps
+from ablations.trainables.vit.planned import with_steps
 from benchmarks.process import Source, measure_in_process, print_measurement
 from benchmarks.result import Result, column, conditions
 from benchmarks.timing import call_alternately, ratios, spread

@@ -7,7 +7,7 @@ must be equal.
 from collections.abc import Mapping
 from functools import partial
 
-from ablations.trainables.vit.step_time import with_steps
+from ablations.trainables.vit.planned import with_steps
 from benchmarks.floor import Floor, peak
 from benchmarks.memory import memory_of_steps
 from benchmarks.process import Source

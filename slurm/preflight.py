@@ -13,7 +13,7 @@ from slurm.ask import Refused, ask
 from slurm.partitions import Nodes
 from slurm.profile import Profile
 from slurm.queue import FULL
-from slurm.values import joined_names, option_words
+from slurm.values import option_words, quoted_names
 
 WOULD_START = re.compile(r"Job \d+ to start at")
 # Refusals that may be temporary, because nodes are down, drained or reserved.
@@ -38,7 +38,7 @@ def check(profile: Profile) -> str:
     if OF_NODES.search(refusal):
         states = ", ".join(partitions.states(dict.fromkeys(some.partition for some in nodes)))
         return f"SLURM could start no such job now ('{refusal}'; nodes: {states}): it waits until that changes"
-    names = joined_names(some.partition for some in groups)
+    names = quoted_names(some.partition for some in groups)
     raise Refused(f"SLURM says '{refusal}' to a job of the profile ({settings_text(profile)}); partitions: {names}")
 
 

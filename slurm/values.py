@@ -96,6 +96,6 @@ def quoted_value(value: object) -> str:
     return text
 
 
-def joined_names(names: Iterable[str]) -> str:
+def quoted_names(names: Iterable[str]) -> str:
     """Return the names as in `quoted_value`, without duplicates and separated by commas, for an error message."""
     return ", ".join(dict.fromkeys(quoted_value(name) for name in names))

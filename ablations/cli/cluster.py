@@ -24,8 +24,7 @@ from ablations.cluster.campaign import device
 from ablations.jobs import jobs
 from ablations.planning import estimate
 from ablations.planning.saved_plans import save_plan
-from slurm import draft
-from slurm.profile import path_to_write
+from slurm.profile import cluster_draft, path_to_write
 
 
 def submit(
@@ -130,7 +129,7 @@ def init_profile(
     path = path_to_write(name) if name else out
     if path and path.exists():
         raise ValueError(f"{path}: exists already")
-    text = draft.cluster_draft()
+    text = cluster_draft()
     if path is None:
         print(text)
     else:

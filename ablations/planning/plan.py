@@ -4,7 +4,7 @@ A plan holds all that tables, plots, reports, comparisons and exports need, so t
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ablations.planning import checks
 from ablations.study.arms import Arm, TrialTemplate, arm_name, points
@@ -293,19 +293,25 @@ def interactions(design: Design) -> list[Interaction]:
     """
     names = (design.tuned_arms or design.remaining_arms).keys()
     interactions_by_name: dict[str, Interaction] = {}
+    for both in pairs_of_changes(design):
+        a, b = both
+        changes = {
+            "ab": design.change_name(both),
+            "a": design.change_name({a: both[a]}),
+            "b": design.change_name({b: both[b]}),
+            "baseline": design.baseline_name,
+        }
+        for point in design.fixed_points:
+            arms = {role: arm_name(change, point | design.tuned_point) for role, change in changes.items()}
+            if names >= set(arms.values()):
+                interactions_by_name[arms["ab"]] = Interaction(name=arms["ab"], **arms)
+    return list(interactions_by_name.values())
+
+
+def pairs_of_changes(design: Design) -> Iterator[Settings]:
+    """Yield the values of every two factors of a cross, if both differ from the baseline's."""
     for cross in design.crosses:
         for a, b in itertools.combinations(cross, 2):
             for both in points({a: cross[a], b: cross[b]}):
-                if design.baseline[a] == both[a] or design.baseline[b] == both[b]:
-                    continue
-                changes = {
-                    "ab": design.change_name(both),
-                    "a": design.change_name({a: both[a]}),
-                    "b": design.change_name({b: both[b]}),
-                    "baseline": design.baseline_name,
-                }
-                for point in design.fixed_points:
-                    arms = {role: arm_name(change, point | design.tuned_point) for role, change in changes.items()}
-                    if names >= set(arms.values()):
-                        interactions_by_name[arms["ab"]] = Interaction(name=arms["ab"], **arms)
-    return list(interactions_by_name.values())
+                if both[a] != design.baseline[a] and both[b] != design.baseline[b]:
+                    yield both

@@ -12,7 +12,7 @@ from hostile import CANARY, TEXTS
 
 from ablations.study import strict_yaml
 from commonfloor.messages import LONGEST_LINE
-from slurm import arrays, ask, draft, partitions, profile, queue, values
+from slurm import arrays, ask, partitions, profile, queue, values
 from slurm.arrays import JobArray
 from slurm.partitions import Nodes
 from slurm.profile import Profile
@@ -267,7 +267,7 @@ DOWN = partitions.parse_nodes("gpu-new", "gpu-new", "drain", "1:00:00", "99", "6
 
 def test_a_first_profile_is_a_profile() -> None:
     """It asks for GPUs, if there are any, of a partition that takes jobs."""
-    text = draft.draft([PLAIN, A100, DOWN])
+    text = profile.draft([PLAIN, A100, DOWN])
     share = Profile(partition="gpu", gpus=1, cpus=4, memory="16G", time="4:00:00")
     assert parsed(text) == share
     for hint in ("types: a100", "features of nodes: ib, a100", "no time limit"):
@@ -275,14 +275,14 @@ def test_a_first_profile_is_a_profile() -> None:
     assert "gpu-new" not in text
     none = partitions.parse_nodes("cpu", "cpu*", "up", "infinite", "1", "4", "8000", "gpu:0,tmp:900G", "(null)")
     for nodes in (PLAIN, none):
-        assert "gpus: 0" in draft.draft([nodes])
+        assert "gpus: 0" in profile.draft([nodes])
     with pytest.raises(ValueError, match="no partition that takes jobs"):
-        draft.draft([DOWN])
+        profile.draft([DOWN])
 
 
 def test_hostile_words_of_a_cluster_stay_comments() -> None:
     """Names of partitions, accounts and features add no line to the profile."""
     for text in TEXTS:
         odd = Nodes(text, True, True, None, 1, 1, 2048, {text: 1}, (text,))
-        words = parsed(draft.draft([odd]))
+        words = parsed(profile.draft([odd]))
         assert words.model_fields_set <= {"partition", "gpus", "cpus", "memory", "time"}

@@ -6,26 +6,41 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ablations.trainables.vit import budget, data, step_time
+import torch
+
+from ablations.trainables.vit import budget, data
 from ablations.trainables.vit.budget import config_of
 from commonfloor.messages import joined_names
 from commonfloor.options import ConfigError
 from results.store.schemas import Metric, Settings
-from results.store.schemas.metrics import objective_label
+from results.store.schemas.metrics import readable_name
 from vitcore.analysis.cost import measure
 from vitcore.analysis.evals import EVAL, eval_of, find, spellings
 from vitcore.analysis.other_images import OtherImages
 from vitcore.config import Config, merge
 from vitcore.data import lookup, splits
 from vitcore.identity import identity as config_identity
-from vitcore.runtime.device import device_of
+from vitcore.runtime.compile_cache import compiles
+from vitcore.runtime.device import compute_settings, device_of
 from vitcore.runtime.device import hardware as device_name
+from vitcore.training.distributed import ALONE
 from vitcore.training.evaluation import METRICS
+from vitcore.training.objectives import OBJECTIVE
 from vitcore.training.parents import NONE, file_sha256, is_trial, parent_of
-from vitcore.training.pretrained import Weights, check_start, check_teacher, read_weights
+from vitcore.training.pretrained import (
+    Weights,
+    check_start,
+    check_teacher,
+    read_weights,
+    teacher_for,
+    untrained_teacher,
+)
+from vitcore.training.state import Training
 from vitcore.variants import VARIANTS
 
 __all__ = ["eval_of"]
+
+WARM_UP, STEPS = 5, 50  # of a measurement
 
 
 def values(key: str) -> list[Any]:
@@ -85,9 +100,13 @@ def check_trial(settings: Settings, parent: Settings | None) -> None:
 
 def metrics(trials: Sequence[Settings]) -> list[Metric]:
     """Return the metrics that all trials report, labeled by what all of them learn."""
-    objectives = {settings["objective"] for settings in trials}
-    objective = objectives.pop() if len(objectives) == 1 else ""
-    return [Metric(name=name, label=objective_label(name, objective), **kind) for name, kind in METRICS.items()]
+    predicted = {OBJECTIVE[settings["objective"]].predicted for settings in trials}
+    about = predicted.pop() if len(predicted) == 1 else ""
+    metrics = []
+    for name, kind in METRICS.items():
+        label = f"{readable_name(name)} of {about}" if about else ""
+        metrics.append(Metric(name=name, label=label, **kind))
+    return metrics
 
 
 def metrics_of(eval_name: str) -> list[Metric]:
@@ -119,10 +138,38 @@ def hardware(settings: Settings) -> tuple[bool, str]:
 
 
 def step_seconds(settings: Settings, data_dir: Path | None, teacher: Settings | None) -> float:
+    """Return the mean seconds per training step over STEPS steps, after WARM_UP steps.
+
+    teacher: the settings of the trial that is the teacher, which need not be trained yet.
+    """
     config = Config(**settings)
     if config.gpus > 1:
         raise ConfigError(f"--probe measures steps of one process, and gpus={config.gpus}")
-    return step_time.step_time(config, data_dir, Config(**teacher) if teacher else None)
+    short = with_steps(config, WARM_UP + STEPS)
+    with compute_settings(config):
+        images = splits.load(short, data_dir).to(torch.device(device_of(config)))
+        model = untrained_teacher(Config(**teacher), images) if teacher else teacher_for(config, images, ALONE, None)
+        training = Training(short, images, teacher=model)
+        take_steps(training, WARM_UP)
+        before = training_seconds(training)
+        take_steps(training, STEPS)
+        return (training_seconds(training) - before) / STEPS
+
+
+def with_steps(config: Config, steps: int) -> Config:
+    """Return the config with `steps` training steps, compiled if the original config would be."""
+    compile_ = compiles(config, device_of(config))
+    return Config(**merge(config.model_dump(), {"steps": steps, "compile": compile_}))
+
+
+def take_steps(training: Training, steps: int) -> None:
+    for _ in range(steps):
+        training.advance()
+
+
+def training_seconds(training: Training) -> float:
+    with training.off_the_clock():
+        return training.seconds
 
 
 def check_weights(config: Config, parent: Config | None) -> None:

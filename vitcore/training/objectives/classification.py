@@ -26,6 +26,7 @@ class Objective(Variant):
     slot = "objective"
     keyed: ClassVar[bool] = False  # whether model and targets need the images' random keys, even in evaluations
     labels: ClassVar[bool] = True  # whether each image is simply right or wrong, so that arms can be paired by image
+    predicted: ClassVar[str] = ""  # what its metrics are of, such as "masked pixels"; "" for the images' classes
 
     def __init__(self, config: Settings) -> None:
         self.config = config

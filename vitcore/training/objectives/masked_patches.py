@@ -70,6 +70,7 @@ class MaskedPatch(Masking):
     """
 
     numerics = 1
+    predicted = "predicted colors"
 
     @classmethod
     def model(cls, config: Settings) -> ViT:
@@ -206,6 +207,7 @@ class MAE(Masking):
     """
 
     numerics = 1
+    predicted = "masked pixels"
     Options = MaskingOptions
     without = (*Masking.without, "label_smoothing")
 
