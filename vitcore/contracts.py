@@ -364,7 +364,7 @@ def resumes_after_every_step(slot: str, name: str) -> None:
 
 def computes_its_metrics(_: str, name: str) -> None:
     """Check that an eval computes its metrics alone for each value that it takes, and twice the same."""
-    config = Config(**merge({"width": 16, "depth": 2, "heads": 2, "patch": 2, "pool": "cls"}))
+    config = Config(**merge({"width": 16, "depth": 2, "heads": 2, "patch": 2, "pool": "cls", "registers": 1}))
     model = build(config).to(device_of(config)).eval()
     for spelled in EVAL[name].values:
         entry = EVAL[name](re.sub("[A-Z]+", "4", spelled))

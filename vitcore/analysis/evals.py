@@ -8,6 +8,7 @@ from vitcore.analysis.calibration import Calibration
 from vitcore.analysis.eval import Eval
 from vitcore.analysis.few_shot import FewShot
 from vitcore.analysis.interpret import Inspect
+from vitcore.analysis.knockout import Knockout
 from vitcore.analysis.linear_probe import LinearProbe
 from vitcore.analysis.neighbors import Neighbors
 from vitcore.analysis.other_images import OtherImages
@@ -20,6 +21,7 @@ EVAL: dict[str, type[Eval]] = {
     "linear": LinearProbe,
     "calibration": Calibration,
     "balanced": Balanced,
+    "knockout": Knockout,
 }
 
 

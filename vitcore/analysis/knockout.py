@@ -1,0 +1,178 @@
+"""Knockouts: what a part of a trained ViT is worth at test time, by four replacements (arXiv 2604.14433).
+
+Zeros are activations that the model has never seen, so that their effect overstates what a part is worth. The other
+replacements are plausible: the mean, noise of the same mean and variance, and the part of another image or patch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from commonfloor.options import ConfigError
+from vitcore.analysis.eval import Computed, Eval, batch_outputs, check_predicts_classes, trial_data
+from vitcore.data.splits import Data
+from vitcore.model.build import Model
+from vitcore.model.pooling import POOLING
+from vitcore.model.vit import ViT
+from vitcore.settings import Settings
+from vitcore.training.evaluation import ACCURACY
+
+REGISTERS = "registers"
+CLASS = "class"
+POSITION = "position"
+PARTS = {REGISTERS: " registers", CLASS: " the class token", POSITION: " position embeddings"}
+WORDS = {"zero": "zeros", "mean": "means", "noise": "noise", "shuffle": "shuffled values"}  # of the replacements
+
+
+class Moments:
+    """The mean and standard deviation of vectors, from sums in float64. vectors: (..., D)."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total = torch.zeros(())
+        self.squares = torch.zeros(())
+
+    def add(self, vectors: Tensor) -> None:
+        """Add vectors (n, t, D). The moments (t, D) are over the first dimension."""
+        exact = vectors.double()
+        self.count += len(exact)
+        self.total = self.total.to(exact.device) + exact.sum(dim=0)
+        self.squares = self.squares.to(exact.device) + exact.square().sum(dim=0)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.total / self.count
+
+    @property
+    def std(self) -> Tensor:
+        return (self.squares / self.count - self.mean.square()).clamp(min=0).sqrt()
+
+
+Replacement = Callable[[Tensor, Moments, torch.Generator], Tensor]
+
+
+def zero(vectors: Tensor, moments: Moments, generator: torch.Generator) -> Tensor:
+    return torch.zeros_like(vectors)
+
+
+def mean(vectors: Tensor, moments: Moments, generator: torch.Generator) -> Tensor:
+    return moments.mean.to(vectors).expand_as(vectors)
+
+
+def noise(vectors: Tensor, moments: Moments, generator: torch.Generator) -> Tensor:
+    drawn = torch.randn(vectors.shape, generator=generator).to(vectors)
+    return moments.mean.to(vectors) + moments.std.to(vectors) * drawn
+
+
+def shuffle(vectors: Tensor, moments: Moments, generator: torch.Generator) -> Tensor:
+    return vectors[torch.randperm(len(vectors), generator=generator).to(vectors.device)]
+
+
+REPLACEMENTS: dict[str, Replacement] = {"zero": zero, "mean": mean, "noise": noise, "shuffle": shuffle}
+
+
+class Knockout(Eval):
+    """Test accuracy with registers or class token replaced after every block, or with learned positions replaced."""
+
+    metrics = {
+        f"knockout_{how}_accuracy": {**ACCURACY, "label": f"accuracy with {words} for"} for how, words in WORDS.items()
+    }
+    values = tuple(PARTS)
+
+    @property
+    def condition(self) -> str:
+        return PARTS[self.value]
+
+    def check(self, config: Settings) -> None:
+        name = self.with_value("knockout")
+        check_predicts_classes(name, config)
+        if config.model:
+            raise ConfigError(f"eval {name}: the tokens of model={config.model} are not known")
+        if self.value == REGISTERS and not config.registers:
+            raise ConfigError(f"eval {name}: registers=0: the model has none")
+        if self.value == CLASS and not POOLING[config.pool].class_token:
+            raise ConfigError(f"eval {name}: pool={config.pool} has no class token")
+
+    def compute(self, model: Model, data_dir: Path | None = None) -> Computed:
+        self.check(model.config)
+        assert isinstance(model, ViT), "`check` takes no other"
+        data = trial_data(model, data_dir)
+        if self.value != POSITION:
+            return Computed(self.without_tokens(model, data))
+        if not position_tables(model):
+            return Computed({}, [f"position={model.config.position} has no learned embeddings to replace"])
+        return Computed(self.without_positions(model, data))
+
+    def without_tokens(self, model: ViT, data: Data) -> dict[str, float]:
+        """Return the accuracies with registers or class token replaced. Moments are over the test images."""
+        tokens = slice(0, 1)
+        if self.value == REGISTERS:
+            tokens = slice(model.prefix - model.config.registers, model.prefix)
+        moments = [Moments() for _ in model.encoder.blocks]
+        with editing_blocks(model, tokens, partial(recorded, moments)):
+            accuracy(model, data)
+        metrics = {}
+        for how, replacement in REPLACEMENTS.items():
+            generator = torch.Generator().manual_seed(model.config.seed)
+            with editing_blocks(model, tokens, partial(replaced, replacement, moments, generator)):
+                metrics[self.with_value(f"knockout_{how}_accuracy")] = accuracy(model, data)
+        return metrics
+
+    def without_positions(self, model: ViT, data: Data) -> dict[str, float]:
+        """Return the accuracies with each table (rows, D) of position embeddings replaced. Moments are over rows."""
+        tables = position_tables(model)
+        learned = [table.detach().clone() for table in tables]
+        metrics = {}
+        for how, replacement in REPLACEMENTS.items():
+            generator = torch.Generator().manual_seed(model.config.seed)
+            for table, values in zip(tables, learned, strict=True):
+                rows = values.reshape(-1, values.shape[-1])
+                moments = Moments()
+                moments.add(rows)
+                table.data = replacement(rows, moments, generator).view_as(values)
+            metrics[self.with_value(f"knockout_{how}_accuracy")] = accuracy(model, data)
+        for table, values in zip(tables, learned, strict=True):
+            table.data = values
+        return metrics
+
+
+def position_tables(model: ViT) -> list[nn.Parameter]:
+    return [parameter for parameter in model.position.parameters() if parameter.ndim > 1]
+
+
+def recorded(moments: Sequence[Moments], layer: int, vectors: Tensor) -> Tensor:
+    moments[layer].add(vectors)
+    return vectors
+
+
+def replaced(
+    replacement: Replacement, moments: Sequence[Moments], generator: torch.Generator, layer: int, vectors: Tensor
+) -> Tensor:
+    return replacement(vectors, moments[layer], generator)
+
+
+def accuracy(model: ViT, data: Data) -> float:
+    predicted = batch_outputs(model, model.config, data, data.test).argmax(dim=1)
+    return (predicted == data.test.labels).double().mean().item()
+
+
+@contextmanager
+def editing_blocks(model: ViT, tokens: slice, edit: Callable[[int, Tensor], Tensor]) -> Iterator[None]:
+    """Within a `with` block, replace tokens (B, t, D) after each block by what `edit` returns of (layer, tokens)."""
+
+    def hook(layer: int, block: nn.Module, inputs: tuple[Tensor, ...], x: Tensor) -> Tensor:
+        edited = x.clone()
+        edited[:, tokens] = edit(layer, x[:, tokens])
+        return edited
+
+    with ExitStack() as hooks:
+        for layer, block in enumerate(model.encoder.blocks):
+            handle = block.register_forward_hook(partial(hook, layer))
+            hooks.callback(handle.remove)
+        yield
