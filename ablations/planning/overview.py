@@ -24,6 +24,7 @@ from results.tables.declared_first import changes_text, claim_warnings, late_war
 BYTES_A_PARAMETER = 4
 CHECKPOINT = 3  # times the weights: AdamW's two moments too
 CHECKPOINTS = store.KEEP_CHECKPOINTS + 1  # per running trial: the kept checkpoints and the one being written
+MOST_NAMED = 12  # files of code in a plan
 FILES = 64 * 1024  # bytes of a trial's other files: config, metrics, log, correctness of each test image
 
 DAY = 24.0
@@ -203,7 +204,7 @@ def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
         lines.append(f"  plug-in {file}, with {', '.join(imported)}" if imported else f"  plug-in {file}")
     code = find(plan.trainable).files
     if code:
-        lines.append(f"  code    {', '.join(code)}")
+        lines.append(f"  code    {code_text(code)}")
     lines += [f"  cheaper {line}" for line in suggestions(view.hours, view.hours_from.unit, plan)]
     lines += [f"  note    {note}" for note in [*view.declared_first, *plan.notes]]
     _, why_slow = find(plan.trainable).slowdown(plan.baseline_arm.config, view.hours_from.unit == estimate.GPU_HOURS)
@@ -214,6 +215,15 @@ def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
     width = max(len(arm.name) for arm in shown)
     lines += [f"  {arm.name:{width}}  {'; '.join(arm.notes) or '-'}" for arm in shown]
     return "\n".join(lines)
+
+
+def code_text(files: Sequence[str]) -> str:
+    """Return the names of the files of code, or of their folders if there are many."""
+    if len(files) <= MOST_NAMED:
+        return ", ".join(files)
+    folders = Counter(name.partition("/")[0] for name in files if "/" in name)
+    names = [name for name in files if "/" not in name]
+    return ", ".join([*names, *(f"{folder}/ ({units.amount_text(n, 'file')})" for folder, n in folders.items())])
 
 
 def count_text(view: Overview, plan: Plan, arms: int) -> str:

@@ -4,8 +4,11 @@
 `<!-- run -->` before a block of shell: it runs in bash, after all that stands above it.
 `<!-- skip -->` before a block of shell: it cannot run here, as it needs a cluster, a GPU or a network.
 `<!-- setup`, shell and `-->`: runs too, unseen by readers.
+`<!-- needs: NAME... -->`: packages that the page imports, and `$NAME`, variables of the environment that it uses.
+`<!-- short: KEY=VALUE -->`: the setting that makes its trainings short, instead of steps=4.
 """
 
+import importlib.util
 import os
 import re
 import stat
@@ -23,8 +26,10 @@ BLOCK = re.compile(
 )
 SHELLS = ("sh", "bash", "shell", "console")
 TRAINS = re.compile(r"^ablate (run|train|bench|check)|^python", re.MULTILINE)
+NEEDS = re.compile(r"^<!-- needs: (.+) -->$", re.MULTILINE)
+SHORT = re.compile(r"^<!-- short: (\S+) -->$", re.MULTILINE)
 # In the place of the command: it trains for few steps, which make another study of it for whoever reads it too.
-ABLATE = f"""#!{sys.executable}
+ABLATE = """#!PYTHON
 import sys
 
 from ablations.cli import main
@@ -33,7 +38,7 @@ verb, *words = sys.argv[1:]
 trains = verb in ("plan", "run", "train")
 reads = verb in ("table", "plot", "report", "status", "logs", "inspect") and words and words[0][0] != "-"
 if trains or reads:
-    sys.argv[1:] = [verb, *(word for word in words if not word.startswith(("steps=", "epochs="))), "steps=4"]
+    sys.argv[1:] = [verb, *(word for word in words if not word.startswith(("steps=", "epochs="))), "SHORT"]
 main()
 """
 
@@ -62,12 +67,22 @@ def trains(page: str) -> bool:
     return any(TRAINS.search(one.text) for one in examples(page) if one.mark in ("run", "setup"))
 
 
+def missing(page: str) -> list[str]:
+    """Return what the page needs and what is not here."""
+    names = [name for line in NEEDS.findall(page) for name in line.split()]
+    variables = [name for name in names if name[0] == "$" and name[1:] not in os.environ]
+    packages = [name for name in names if name[0] != "$" and importlib.util.find_spec(name) is None]
+    return variables + packages
+
+
 def run(page: str, folder: Path) -> None:
     """Follow the page in an empty folder. Raises AssertionError with the output of the block that fails."""
     binaries, work = folder / "bin", folder / "work"
     binaries.mkdir()
     work.mkdir()
-    (binaries / "ablate").write_text(ABLATE)
+    setting = SHORT.search(page)
+    short = setting[1] if setting else "steps=4"
+    (binaries / "ablate").write_text(ABLATE.replace("PYTHON", sys.executable).replace("SHORT", short))
     (binaries / "ablate").chmod(stat.S_IRWXU)
     path = os.pathsep.join([str(binaries), str(Path(sys.executable).parent), os.environ["PATH"]])
     for example in examples(page):

@@ -158,8 +158,8 @@ def as_number(name: str, text: str) -> float:
 class Curve:
     """The lines of metrics.jsonl in a command's folder, one for each evaluation during training.
 
-    A command that continues from an earlier step may write steps again: the later lines count. unclear: the first line
-    without a step, or "".
+    A command that continues from an earlier step may write steps again: the later numbers count. Lines of one step, as
+    for training and for evaluation, are one. unclear: the first line without a step, or "".
     """
 
     def __init__(self, path: Path) -> None:
@@ -193,10 +193,13 @@ class Curve:
         except (ValueError, AttributeError, RecursionError, OverflowError):
             self.unclear = self.unclear or text[:80]
             return
-        self.diverged = None in finite.values()
-        while self.lines and self.lines[-1].step >= line.step:
+        while self.lines and self.lines[-1].step > line.step:
             self.lines.pop()
+        if self.step == line.step and self.lines:
+            numbers_before = self.lines.pop().model_dump(exclude_unset=True)
+            line = validated(MetricsLine, {**numbers_before, **finite})
         self.lines.append(line)
+        self.diverged = None in line.model_dump(exclude_unset=True).values()
 
     @property
     def step(self) -> int:

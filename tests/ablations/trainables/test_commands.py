@@ -1,5 +1,7 @@
 """Commands of users are planned, trained and compared as our own trials are."""
 
+import json
+import math
 import os
 import subprocess
 import sys
@@ -14,7 +16,9 @@ from run_trials import Quiet, serve_all, served
 from ablations import provenance
 from ablations.execution import runner
 from ablations.execution.launch import Place
+from ablations.planning import overview
 from ablations.study.reading import read_recipe
+from ablations.trainables.command.output import Curve
 from results import store
 from results.study_results import load_plans
 from results.tables import study_table
@@ -128,6 +132,34 @@ def test_a_printed_metric_that_never_comes_fails_in_one_line(tmp_path: Path) -> 
     failure = store.trial(runs, todo[0].id).failure()
     assert failure is not None
     assert failure.cause == "metric score was not reported: no number was printed after 'score is'"
+
+
+def test_lines_of_one_step_are_one_of_the_curve(tmp_path: Path) -> None:
+    """As Trainers write them, training before evaluation. A command that continues from a step replaces later ones."""
+    numbers = [
+        {"step": 100, "loss": 2.0},
+        {"step": 100, "eval_loss": 1.5, "epoch": 1.0},
+        {"step": 200, "loss": math.nan},
+        {"step": 200, "eval_loss": 1.0},
+    ]
+    curve = Curve(tmp_path / "metrics.jsonl")
+    curve.path.write_text("".join(json.dumps(line) + "\n" for line in numbers))
+    assert curve.has_changed()
+    first, second = curve.lines
+    assert (first.step, first.epoch, first.number("loss"), first.number("eval_loss")) == (100, 1.0, 2.0, 1.5)
+    assert second.number("eval_loss") == 1.0
+    assert curve.diverged  # a number of the last step is not finite
+    with open(curve.path, "a") as file:
+        file.write('{"step": 100, "loss": 1.9}\n')
+    assert curve.has_changed()
+    assert [(line.number("loss"), line.number("eval_loss")) for line in curve.lines] == [(1.9, 1.5)]
+    assert not curve.diverged
+
+
+def test_a_plan_names_many_files_of_code_by_their_folders() -> None:
+    assert overview.code_text(["train.py", "conf/a.yaml"]) == "train.py, conf/a.yaml"
+    many = [f"timm/models/m{number}.py" for number in range(12)]
+    assert overview.code_text([*many, "timm/version.py", "trial.py"]) == "trial.py, timm/ (13 files)"
 
 
 def test_a_command_knows_what_it_is_by_its_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
