@@ -11,7 +11,7 @@ MARKUP: Literal["markdown"] = "markdown"
 COMMANDS = {  # panel of the help -> name of the command -> (its function, the first line of its docstring)
     "Run": {
         "demo": ("demo:demo", "Train 9 tiny ViTs, and show a table and a report."),
-        "init": ("init:init", "Write a recipe for your own images."),
+        "init": ("init:init", "Write a recipe for your own images or script."),
         "list": ("listing:list_", "List studies, recipes, variants and settings."),
         "show": ("show:show", "Show a study's question, cost and results."),
         "plan": ("show:plan", "Show a study's trials, hours and confounds."),

@@ -1,6 +1,7 @@
-"""The command `ablate init`, which writes a recipe for a user's images, and its option --tune."""
+"""The command `ablate init`, which writes a recipe for a user's images or script, and its option --tune."""
 
 import itertools
+import os
 import re
 import shlex
 from pathlib import Path
@@ -16,6 +17,8 @@ from ablations.cli.running import finish, train_here
 from ablations.execution.launch import Place
 from ablations.jobs import Job
 from ablations.study.reading import read_recipe
+from ablations.trainables.command import template
+from ablations.trainables.command.draft import draft, script_name
 from ablations.trainables.trainable import VIT, find, trial_id
 from ablations.trainables.vit.image_folders import choices
 from ablations.trainables.vit.image_folders.choices import Choice
@@ -31,11 +34,19 @@ METRIC = "val_accuracy"  # the test images are for the studies that use the reci
 
 def init(
     path: Annotated[
-        Path,
-        typer.Argument(metavar="PATH", help="A folder with one folder of images per class, or a pack's folder."),
-    ],
+        Path | None,
+        typer.Argument(metavar="[PATH]", help="A folder with one folder of images per class, or a pack's folder."),
+    ] = None,
     out: Annotated[
-        Path | None, parameters.out_option("FILE", "The file to write.", "NAME.yaml, named after the folder")
+        Path | None, parameters.out_option("FILE", "The file to write.", "NAME.yaml, named after the folder or script")
+    ] = None,
+    train: Annotated[
+        str | None,
+        typer.Option("--train", metavar="COMMAND", help="A command that trains, as 'python train.py'."),
+    ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option("--metric", metavar="NAME", help="What the command of --train reports. Repeatable."),
     ] = None,
     tune: Annotated[
         bool, typer.Option("--tune", help="Train a small grid of learning rates and widths first, and use the best.")
@@ -43,26 +54,31 @@ def init(
     runs: parameters.Runs = None,
     workers: parameters.Workers = None,
 ) -> None:
-    """Write a recipe for your own images.
+    """Write a recipe for your own images or script.
 
     Looks at every image. Shows sizes, colors, unequal classes, copies in the training and the test set, and files that
     are broken or left out. Chooses image size, patch, model, steps, rates and margin by rules. Writes the reason beside
     each number, and prints the commands to run next.
 
+    With --train, runs the command with --help instead, and reads its options: of argparse, click, typer and Hydra.
+    Writes a recipe with each setting, its default, choices and help. A setting whose default --help does not print
+    is commented out.
+
     Examples:
 
         ablate init ~/photos
         ablate init ~/photos --out photos.yaml --tune
+        ablate init --train "python train.py" --metric accuracy
     """
-    name = re.sub(r"[^A-Za-z0-9_-]+", "-", path.resolve().name).strip("-")[:LONGEST_NAME]
-    target = out or Path(f"{name or 'recipe'}.yaml")
-    if target.exists():
-        raise ValueError(f"{target}: exists already; use --out to name another file")
-    if target.suffix not in (".yaml", ".yml"):
-        raise ValueError(f"--out {target}: a recipe is a .yaml file")
-    if not target.parent.is_dir():
-        raise ValueError(f"--out {target}: no such folder: {target.parent}")
-    ensure_writable(target.parent, "--out")
+    if (path is None) == (train is None):
+        raise ValueError("init: a folder of images, or --train COMMAND")
+    if train is not None:
+        write_for_command(train, metric or [], out, tune)
+        return
+    assert path is not None
+    if metric:
+        raise ValueError("--metric: is for --train")
+    target = checked_target(out, path.resolve().name)
     images = survey(path)
     print("\n".join(images.lines()), flush=True)
     device = choices.GPU if machine.gpus() else choices.CPU
@@ -74,6 +90,35 @@ def init(
     target.write_text(choices.render(images, device, measured, read_recipe("digits").arms))
     first = "remove the broken images named above, then " if images.broken else ""
     print(f"\nwrote {target}: each number has its reason beside it\n\n{first}{next_commands(target, runs, data_dir)}")
+
+
+def checked_target(out: Path | None, name: str) -> Path:
+    """Return the file to write. name: what it is named after without --out. Raises ValueError if it cannot be new."""
+    stem = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:LONGEST_NAME]
+    target = out or Path(f"{stem or 'recipe'}.yaml")
+    if target.exists():
+        raise ValueError(f"{target}: exists already; use --out to name another file")
+    if target.suffix not in (".yaml", ".yml"):
+        raise ValueError(f"--out {target}: a recipe is a .yaml file")
+    if not target.parent.is_dir():
+        raise ValueError(f"--out {target}: no such folder: {target.parent}")
+    ensure_writable(target.parent, "--out")
+    return target
+
+
+def write_for_command(train: str, metrics: list[str], out: Path | None, tune: bool) -> None:
+    """Write a recipe for a command, and print what to do next. Raises ValueError if its --help cannot be read."""
+    if tune:
+        raise ValueError("--tune: is for images")
+    target = checked_target(out, Path(script_name(template.split("--train", train))).stem)
+    recipe = draft(train, metrics, os.path.relpath(Path.cwd(), target.parent))
+    target.write_text(recipe.text())
+    known, others = len(recipe.known), len(recipe.settings) - len(recipe.known)
+    print(f"wrote {target}: {known} settings with their defaults" + (f", {others} commented out" if others else ""))
+    if recipe.unfilled:
+        print(f"fill in: {', '.join(recipe.unfilled)}")
+    on = shlex.quote(str(target))
+    print(f"go on with:\n  ablate check {on}\n  ablate plan STUDY.yaml --recipe {on}")
 
 
 def next_commands(recipe: Path, runs: Path | None, data_dir: Path | None) -> str:

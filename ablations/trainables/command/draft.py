@@ -1,0 +1,228 @@
+"""A recipe for a command of the user's, drafted from what its --help prints."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ablations.trainables.command import template
+from ablations.trainables.command.script_help import ScriptHelp, ScriptOption, read_help, script_end
+
+SEEDS = ("seed", "random_seed", "manual_seed")
+FOLDERS = ("out", "output", "output_dir", "out_dir", "outdir", "log_dir", "logdir", "save_dir")  # preferred first
+HYDRA_FOLDER = "hydra.run.dir"
+LOWER_IS_BETTER = re.compile(r"loss|err|mae|mse|perplexity|ppl|fid|wer|time|latency|seconds|memory", re.IGNORECASE)
+LONGEST_COMMENT = 140  # characters
+END = "...\n"  # what yaml.safe_dump writes after a scalar
+
+
+def draft(train: str, metrics: Sequence[str], folder: str) -> "Draft":
+    """Return a recipe for a command. Raises ValueError if its --help cannot be read or the command is not usable.
+
+    metrics: the names of what it reports, or none. folder: where it runs, relative to the recipe.
+    """
+    words = template.split("--train", train)
+    drafted = Draft(train, words, read_help(words), tuple(metrics), folder)
+    if drafted.seed and drafted.seed.is_given(words) and "seed" not in drafted.braced:
+        raise ValueError(f"--train: {drafted.seed.name}: leave the seed out, because studies set it")
+    names = [*(option.name for option in drafted.known), *drafted.to_fill]
+    template.parse(drafted.command, drafted.help.spelling, names)
+    return drafted
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A recipe for a command. words: of the command as the user gave it, which stay as they are."""
+
+    train: str
+    words: tuple[str, ...]
+    help: ScriptHelp
+    metrics: tuple[str, ...]
+    folder: str
+
+    @property
+    def braced(self) -> set[str]:
+        """The names in braces that the user gave."""
+        return {name for word in self.words for name in template.NAME.findall(word)}
+
+    # -- the options and what becomes of them --------------------------------------------------------------------------
+
+    @property
+    def seed(self) -> ScriptOption | None:
+        return self.option_named(SEEDS)
+
+    @property
+    def output(self) -> ScriptOption | None:
+        """The option of the folder to which the script writes."""
+        return self.option_named(FOLDERS)
+
+    def option_named(self, names: Sequence[str]) -> ScriptOption | None:
+        """Return the first of the options that take one value and have one of the names, in the order of the names."""
+        for name in names:
+            for option in self.help.options:
+                if plain_name(option.name) == name and not option.is_flag:
+                    return option
+        return None
+
+    @property
+    def settings(self) -> list[ScriptOption]:
+        """All options but the seed, the folder, and those to which the user gave a fixed value."""
+        found = []
+        for option in self.help.options:
+            is_fixed = option.is_given(self.words) and option.name not in self.braced
+            if option.name in template.OWN_NAMES and option not in (self.seed, self.output):
+                option = replace(option, problem="its name means something else in `train`: write it there")
+            if not is_fixed and option not in (self.seed, self.output):
+                found.append(option)
+        return found
+
+    @property
+    def known(self) -> list[ScriptOption]:
+        """The settings with a known default."""
+        return [option for option in self.settings if not option.problem]
+
+    @property
+    def arguments(self) -> list[str]:
+        """The required arguments without an option's name that the user has not given."""
+        given = 0
+        takes_value = False
+        for word in self.words[script_end(self.words) :]:
+            if word.startswith("-"):
+                takes_value = "=" not in word and any(
+                    option.is_given([word]) and not option.is_flag for option in self.help.options
+                )
+                continue
+            given += not takes_value
+            takes_value = False
+        return self.help.arguments[given:]
+
+    @property
+    def required(self) -> list[str]:
+        """The required options that the user has not given."""
+        return [option.name for option in self.settings if option.is_required and option.name not in self.braced]
+
+    @property
+    def to_fill(self) -> list[str]:
+        """The names that the user has to give a value."""
+        return self.other_arguments + [option.name for option in self.settings if option.is_required]
+
+    @property
+    def unfilled(self) -> list[str]:
+        """What the recipe lacks."""
+        keys = {"config": self.known, "metrics": self.metrics}
+        return self.to_fill + [key for key, content in keys.items() if not content]
+
+    @property
+    def other_arguments(self) -> list[str]:
+        """The arguments that are neither the seed nor the folder."""
+        return [name for name in self.arguments if plain_name(name) not in (*SEEDS, *FOLDERS)]
+
+    # -- the recipe ----------------------------------------------------------------------------------------------------
+
+    @property
+    def command(self) -> str:
+        """The template: the user's words, and what is missing."""
+        words = []
+        for name in self.arguments:
+            own = {**dict.fromkeys(SEEDS, "seed"), **dict.fromkeys(FOLDERS, "folder")}
+            words.append(f"{{{own.get(plain_name(name), name)}}}")
+        for name in self.required:
+            words += self.spelled(name, name)
+        if template.SETTINGS not in self.words:
+            words.append(template.SETTINGS)
+        if self.seed and "seed" not in self.braced:
+            words += self.spelled(self.seed.name, "seed")
+        if self.output and "folder" not in self.braced and not self.output.is_given(self.words):
+            words += self.spelled(self.output.name, "folder")
+        if self.help.is_hydra and HYDRA_FOLDER not in self.train:
+            words.append(f"{HYDRA_FOLDER}={{folder}}")
+        return " ".join([self.train, *words])
+
+    def spelled(self, key: str, name: str) -> list[str]:
+        """Return the words that give an option the value of a name in braces."""
+        return [word.replace("{key}", key).replace("{value}", f"{{{name}}}") for word in self.help.spelling.split()]
+
+    def text(self) -> str:
+        """Return the recipe as YAML."""
+        lines = [
+            f"# A recipe for {script_name(self.words)}, by `ablate init --train`: from its --help. Check the defaults.",
+            "# A default without a point, such as 1, takes whole numbers only: write 1.0 where fractions are allowed.",
+        ]
+        if self.unfilled:
+            lines.append(f"# Fill in: {', '.join(self.unfilled)}.")
+        lines.append(f"{line('description', script_name(self.words))}  # what it trains, for the top of tables")
+        lines.append(line("train", self.command))
+        for name, what in (("seed", "the seed"), ("folder", "the folder for its output")):
+            if f"{{{name}}}" not in self.command:
+                lines.append(f"# no option for {what} was found: write {{{name}}} into `train`")
+        if self.folder != ".":
+            lines.append(f"{line('folder', self.folder)}  # where it runs")
+        if self.help.spelling != template.SPELLING:
+            lines.append(line("spelling", self.help.spelling))
+        lines += [*self.config(), *self.allowed(), *self.reported(), "seeds: 5"]
+        return "\n".join(lines) + "\n"
+
+    def config(self) -> Iterator[str]:
+        """Yield the lines of `config`. A setting that cannot stay as it is stands in a comment."""
+        rows = [(f"  # {name}:", "required") for name in self.other_arguments]
+        for option in self.settings:
+            value = "" if option.problem and not option.is_flag else f" {inline(option.default)}"
+            begin = "  # " if option.problem or option.is_required else "  "
+            rows.append((f"{begin}{inline(option.name)}:{value}", comment(option)))
+        width = max((len(text) for text, _ in rows), default=0)
+        yield "config:" if self.known else "config: {}  # uncomment what varies, and delete the braces"
+        for text, reason in rows:
+            yield f"{text:{width}}  # {reason}" if reason else text
+
+    def allowed(self) -> Iterator[str]:
+        """Yield the lines of `settings`."""
+        limits = {option.name: option.limits for option in self.known if option.limits}
+        if limits:
+            yield "settings:"
+        for name, values in limits.items():
+            yield f"  {inline(name)}: {inline(values)}"
+
+    def reported(self) -> Iterator[str]:
+        """Yield the lines of `metrics`."""
+        if not self.metrics:
+            yield "# metrics: {accuracy: {better: higher}}  # what the script prints as METRIC accuracy=0.9"
+            return
+        yield "metrics:  # what the script prints as METRIC name=number; the first is that of studies"
+        for name in self.metrics:
+            better = "lower" if LOWER_IS_BETTER.search(name) else "higher"
+            yield f"  {line(name, {'better': better})}  # by its name: correct it; unit: fraction is printed in percent"
+
+
+def script_name(words: Sequence[str]) -> str:
+    return Path(words[script_end(words) - 1]).name
+
+
+def plain_name(name: str) -> str:
+    """Return a name as in SEEDS and FOLDERS: training.output-dir is output_dir."""
+    return name.rpartition(".")[2].replace("-", "_").lower()
+
+
+def comment(option: ScriptOption) -> str:
+    """Return what is known of an option besides its default."""
+    parts = []
+    if option.is_required:
+        parts.append("required")
+    elif option.problem:
+        parts.append(option.problem)
+    if option.choices and option.problem:
+        parts.append(f"one of {', '.join(map(str, option.choices))}")
+    text = option.help if len(option.help) <= LONGEST_COMMENT else f"{option.help[:LONGEST_COMMENT].rstrip()} ..."
+    return ": ".join(part for part in ("; ".join(parts), text) if part)
+
+
+def inline(value: Any) -> str:
+    """Return a value as YAML in one line."""
+    written = yaml.safe_dump(value, width=10_000, default_flow_style=True, allow_unicode=True, sort_keys=False)
+    return written.removesuffix(END).strip()
+
+
+def line(key: str, value: Any) -> str:
+    return f"{inline(key)}: {inline(value)}"
