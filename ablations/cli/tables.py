@@ -61,8 +61,8 @@ def table(
 ) -> None:
     """Print means, intervals and verdicts.
 
-    Differences from the baseline are paired by seed. Verdicts are shown once all planned trials are done. --arm keeps
-    the matching arms and their baselines; p stays corrected for all arms.
+    Differences from the baseline are paired by seed, unless the recipe says otherwise. Verdicts are shown once all
+    planned trials are done. --arm keeps the matching arms and their baselines; p stays corrected for all arms.
 
     Examples:
 

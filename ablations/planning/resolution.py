@@ -13,7 +13,7 @@ from ablations.planning.saved_plans import saved_plan
 from results import units
 from results.load import load_studies
 from results.statistics import intervals, looks, power, tuning
-from results.statistics.contrast import PER_IMAGE, Sample, samples_by_arm
+from results.statistics.contrast import PER_IMAGE, Measured, difference, samples_by_arm
 from results.store import ledger
 from results.store.schemas import Metric, Plan
 from results.store.schemas.metrics import margin_at, margin_text, too_wide
@@ -24,7 +24,7 @@ POINTS = (0.01, 0.005)  # differences of accuracy: 1 and 0.5 points
 
 @dataclass(frozen=True)
 class Spread:
-    """The standard deviation of per-seed differences between two arms, with its degrees of freedom."""
+    """The standard deviation of differences between two arms' trials, with its degrees of freedom."""
 
     sd: float
     bound: float  # the upper 80% confidence bound of the standard deviation
@@ -93,19 +93,19 @@ def resolution(plan: Plan, runs: Path) -> Resolution:
 
     def fewest(seeds_for: Callable[..., int | None], size: float) -> int | None:
         """Return the fewest seeds. More than the plan has are for the tests of a table with more seeds."""
-        planned = seeds_for(size, sd, tests, points, images)
+        planned = seeds_for(size, sd, tests, points, images, plan.is_paired)
         if factor_of_more == factor or (planned is not None and planned <= seeds):
             return planned
-        return seeds_for(size, sd, family * factor_of_more, points, images)
+        return seeds_for(size, sd, family * factor_of_more, points, images, plan.is_paired)
 
     resolved = replace(
         resolved,
         spread=spread,
-        difference=finite_or_none(power.resolvable_difference(seeds, sd, tests, points, images)),
-        smallest_margin=finite_or_none(power.smallest_margin(seeds, sd, tests, points, images)),
+        difference=finite_or_none(power.resolvable_difference(seeds, sd, tests, points, images, plan.is_paired)),
+        smallest_margin=finite_or_none(power.smallest_margin(seeds, sd, tests, points, images, plan.is_paired)),
     )
     if points > 1:
-        one_is_best = power.resolvable_difference(seeds, sd, tests, 1, images)
+        one_is_best = power.resolvable_difference(seeds, sd, tests, 1, images, plan.is_paired)
         resolved = replace(resolved, difference_if_one_is_best=finite_or_none(one_is_best))
     if margin_size is not None and not margin_too_wide:
         is_reachable = resolved.smallest_margin is not None and resolved.smallest_margin <= margin_size
@@ -163,14 +163,12 @@ def baseline_mean(plan: Plan, study: StudyResults | None) -> float | None:
 
 def spread_of_differences(plan: Plan, study: StudyResults | None) -> Spread | None:
     """Return the spread of the study's differences so far, pooled over arms, or else the recipe's, or else None."""
-    groups: list[list[Sample]] = []
+    groups: list[list[Measured]] = []
     if study is not None:
         groups = differences(tuning.tuned_arms_only(study))  # the differences that the table tests
     stated = plan.spread
-    if any(pairs.mean.se is not None for pairs in itertools.chain(*groups)):
-        numbers = [[pairs.numbers for pairs in group] for group in groups]
-        sd, _ = intervals.pooled_sd(list(itertools.chain(*numbers)))
-        freedom = intervals.pooled_df(numbers)
+    if any(measured.mean.se is not None for measured in itertools.chain(*groups)):
+        sd, freedom = pooled_spread(groups, plan.is_paired)
         source = "the differences of this study so far"
     elif stated and stated.metric == plan.metric:
         groups = []
@@ -182,22 +180,36 @@ def spread_of_differences(plan: Plan, study: StudyResults | None) -> Spread | No
     return Spread(sd, intervals.sd_bound(sd, freedom), freedom, source, images_variance(plan, groups))
 
 
-def images_variance(plan: Plan, groups: Sequence[Sequence[Sample]]) -> float | None:
+def pooled_spread(groups: Sequence[Sequence[Measured]], is_paired: bool) -> tuple[float, int]:
+    """Return the standard deviation of a difference of two trials, and its degrees of freedom. groups: by baseline."""
+    if is_paired:
+        numbers = [[term.numbers for measured in group for term in measured.terms] for group in groups]
+        sd, _ = intervals.pooled_sd(list(itertools.chain(*numbers)))
+        return sd, intervals.pooled_df(numbers)
+    arms: dict[tuple[str, ...], np.ndarray] = {}
+    for measured in itertools.chain(*groups):
+        arms |= {tuple(term.ids.values()): term.numbers for term in measured.terms}
+    sd, freedom = intervals.pooled_sd(list(arms.values()))
+    return math.sqrt(2) * sd, freedom
+
+
+def images_variance(plan: Plan, groups: Sequence[Sequence[Measured]]) -> float | None:
     """Return the mean variance that test images add to the differences, 0 if they add none, or None if unknown."""
     if not verdicts_need_images(plan):
         return 0.0
-    variances = [pairs.images_variance for pairs in itertools.chain(*groups)]
+    variances = [measured.images_variance for measured in itertools.chain(*groups)]
     measured = [variance for variance in variances if variance is not None]
     return fmean(measured) if measured else None
 
 
-def differences(study: StudyResults) -> list[list[Sample]]:
-    """Return the per-seed differences of each arm from its baseline, one list per baseline."""
+def differences(study: StudyResults) -> list[list[Measured]]:
+    """Return the difference of each arm from its baseline, one list per baseline."""
     samples = samples_by_arm(study, study.plan.metric)
-    groups: dict[str, list[Sample]] = {}
+    groups: dict[str, list[Measured]] = {}
     for arm in study.plan.arms:
         if arm.name != arm.baseline:
-            groups.setdefault(arm.baseline, []).append(samples[arm.name] - samples[arm.baseline])
+            own = difference(samples[arm.name], samples[arm.baseline], study.plan.is_paired)
+            groups.setdefault(arm.baseline, []).append(own)
     return list(groups.values())
 
 

@@ -68,6 +68,9 @@ class Recipe(Options):
     spelling: str = SPELLING  #: How `{settings}` in a command spells each setting, as in `{key}={value}`.
     code: list[str] = []  #: Further files and folders that the results depend on.
     metrics: dict[str, Reported] = {}  #: What the code reports. The first is the metric of studies that name none.
+    #: How seeds of arms belong together in a command or function: `no` if equal seeds share nothing. Differences are
+    #: then tested unpaired, by Welch's test.
+    paired: Literal["by-seed", "no"] = "by-seed"
     pack: Packed | None = None  #: Facts about the packed data, so that `plan` works before packing.
     seeds: int = Field(default=5, ge=1, le=10_000)  #: Seeds per arm.
     axes: dict[str, list[Any]] = {}  #: Values of settings, for the studies that say `axis`.
@@ -80,7 +83,7 @@ class Recipe(Options):
     expected: list[Expected] = []  #: Expected results of the recipe's trials.
     #: The training time of a trial on a CPU (`cpu`, in float32) and on a GPU (`gpu`). Evaluations do not count.
     cost: dict[Literal["cpu", "gpu"], Took] = {}
-    #: How much paired differences vary over seeds. `plan` uses it before there are results.
+    #: How much differences vary over seeds. `plan` uses it before there are results.
     spread: StatedSpread | None = None
     #: Differences after twice the steps. Tables footnote an arm whose difference changes sign.
     at_twice_the_steps: AtTwiceTheSteps | None = None
@@ -111,6 +114,8 @@ class Recipe(Options):
             if getattr(self, key) != type(self).model_fields[key].default:
                 raise ValueError(f"{key}: is for a command: write its command line into `train`")
         if not self.is_of_user:
+            if self.paired == "no":
+                raise ValueError("paired=no: is for a command or function: here, equal seeds share initial values")
             return self.train
         if is_function(self.train) and any(metric.printed for metric in self.metrics.values()):
             raise ValueError("metrics: printed: is for a command: a function returns its metrics")

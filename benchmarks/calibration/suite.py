@@ -19,7 +19,7 @@ import scipy.stats
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.weightstats import ttost_paired
 
-from ablations.planning.resolution import differences
+from ablations.planning.resolution import differences, pooled_spread
 from benchmarks.calibration.comparisons import comparisons
 from benchmarks.calibration.digits import digits, row_text
 from benchmarks.calibration.images import images
@@ -43,7 +43,7 @@ from benchmarks.calibration.tuning import tuning
 from results.records import Row
 from results.statistics import intervals
 from results.statistics.power import resolvable_difference, smallest_margin
-from results.study_results import FEW, unseen_failures
+from results.study_results import FEW, StudyResults, unseen_failures
 from results.tables import layout
 from results.tables.study_table import table
 
@@ -212,10 +212,36 @@ def pilots(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     for arms in (1, 3, 7, 15):
         found = []
         for _ in range(studies):
-            groups = [[pairs.numbers for pairs in one] for one in differences(study(seeds_and_arms(rng, arms, 5)))]
-            sd, _ = intervals.pooled_sd([one for group in groups for one in group])
-            found.append(intervals.sd_bound(sd, intervals.pooled_df(groups)) >= SD * math.sqrt(2))
+            spread = pooled_spread(differences(study(seeds_and_arms(rng, arms, 5))), is_paired=True)
+            found.append(intervals.sd_bound(*spread) >= SD * math.sqrt(2))
         yield share_of(f"spread of differences below its bound, pilot of {arms} arms, 5 seeds", found, 0.8, 0.84)
+
+
+def unpaired(rng: np.random.Generator, studies: int) -> Iterator[Line]:
+    """Count what studies find whose seeds pair nothing, with arms that vary alike, and three times as much."""
+    for growth, n in ((1, 5), (3, 5), (3, 10)):
+        made = [unpaired_study(rng, 3, n, growth) for _ in range(studies)]
+        what = f"unpaired, 3 arms, {n} seeds, spread x {growth}"
+        yield share_of(f"{what}: a verdict", (any_resolved(contrast_rows(one)) for one in made))
+        covered = (covers(contrast_rows(one)[0].delta_ci95, 0.0) for one in made)
+        yield share_of(f"{what}: a 95% interval covers", covered, 0.94, 0.96)
+        for margin in (0.02, "20%"):
+            edge = np.array([0, 0.02, 0.1, 0.1])[:, None]
+            tied = (contrast_rows(unpaired_study(rng, 3, n, growth, edge, margin))[0] for _ in range(studies))
+            found = (row.verdict == "equivalent" for row in tied)
+            yield share_of(f"{what}: equivalent within {margin} at the margin", found)
+    effect = resolvable_difference(5, SD * math.sqrt(2), 3, is_paired=False)
+    worse = effect * (np.arange(4) == 1)[:, None]
+    found = (contrast_rows(unpaired_study(rng, 3, 5, 1, worse))[0].verdict == "worse" for _ in range(studies))
+    yield share_of(f"unpaired, power, 3 arms, 5 seeds: worse by {100 * effect:.2f} points", found, 0.8, 0.82)
+
+
+def unpaired_study(
+    rng: np.random.Generator, arms: int, n: int, growth: float, worse: np.ndarray | float = 0.0, margin: Any = None
+) -> StudyResults:
+    """Draw a study whose arms deviate `growth` times as much as its baseline. worse (arms + 1, 1): by how much."""
+    spread = SD * np.array([1, *[growth] * arms])[:, None]
+    return study(0.9 - worse + spread * rng.normal(size=(arms + 1, n)), paired="no", margin=margin)
 
 
 SUITE: dict[Callable[[np.random.Generator, int], Iterator[Line]], int] = {
@@ -235,6 +261,7 @@ SUITE: dict[Callable[[np.random.Generator, int], Iterator[Line]], int] = {
     power: 2000,
     tuning: 1000,
     pilots: 2000,
+    unpaired: 1000,
 }  # how many studies each line is made from
 
 

@@ -247,6 +247,8 @@ def test_notes(test: Test) -> list[str]:
     else:
         if difference.estimate.se is None:
             texts.append(notes.no_interval_note(difference.estimate, test.p))
+        elif not (test.a.plan.is_paired and test.b.plan.is_paired):
+            texts.append("not paired (Welch), as declared")
         elif difference.method == "welch":
             texts.append("not paired (Welch): fewer than 2 common seeds, or another split")
         elif difference.method == "overlapping":

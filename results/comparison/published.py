@@ -132,7 +132,7 @@ def claims_grid(comparison: PublishedComparison) -> Grid:
     return Grid(
         title="What is claimed, judged by our trials",
         caption=[
-            "ours: the difference as in the study's table, or else the first arm minus the second, paired by seed, "
+            "ours: the difference as in the study's table, or else the first arm minus the second, paired alike, "
             "± is the 95% t interval, accuracies in points; "
             "published†: the same difference of the published numbers."
         ],

@@ -43,7 +43,9 @@ def csv_row(row: ComparedRow) -> dict[str, Plain]:
 def as_grid(comparison: Comparison) -> Grid:
     a = comparison.a
     b = comparison.b
-    tested = f"paired by seed, {cell_text.INTERVALS}"
+    methods = {row.method for row in comparison.rows if row.method}
+    paired = "unpaired (Welch)" if methods == {"welch"} else "paired by seed"
+    tested = f"{paired}, {cell_text.INTERVALS}"
     if comparison.family:
         tested += f", p after Holm in a family of {comparison.family}"
     return Grid(

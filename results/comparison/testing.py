@@ -14,7 +14,7 @@ import numpy as np
 from results.records import Row
 from results.statistics import arms, intervals, looks, power, tuning, verdict
 from results.statistics.arms import ArmResults, arm_results
-from results.statistics.contrast import Sample
+from results.statistics.contrast import Measured, Sample, difference
 from results.statistics.declared import Earlier, declared_earlier
 from results.statistics.intervals import Estimate, Interval, Ratio
 from results.statistics.looks import Look
@@ -35,14 +35,14 @@ Trials = tuple[str, ...]
 class Side:
     """An arm of one set of results (A or B), with its row in the study's table.
 
-    contrast: paired differences from the baseline, or None for a baseline. interim: whether a planned trial of the
+    contrast: the difference from the baseline, or None for a baseline. interim: whether a planned trial of the
     study is not over. late: what was declared first about the arm, if its margin was changed after there were results.
     """
 
     plan: Plan
     arm: ArmResults
     row: Row
-    contrast: Sample | None
+    contrast: Measured | None
     interim: bool
     late: Earlier | None
 
@@ -131,11 +131,11 @@ def sides(studies: Sequence[StudyResults], interim: bool = False) -> list[Side]:
         study, choices = tuning.with_tuned(untuned)
         arms = arm_results(study, choices)
         for name, arm in arms.items():
-            difference = None
+            contrast = None
             if arm.arm.baseline != name:
-                difference = arm.sample - arms[arm.arm.baseline].sample
+                contrast = difference(arm.sample, arms[arm.arm.baseline].sample, study.plan.is_paired)
             late = changed_margin(name, study.plan)
-            listed.append(Side(study.plan, arm, rows[name], difference, table.interim, late))
+            listed.append(Side(study.plan, arm, rows[name], contrast, table.interim, late))
     return listed
 
 
@@ -177,8 +177,8 @@ class Difference:
     trials. pairs: the number of paired seeds. factor: what p values are multiplied by.
     """
 
-    a: Sample
-    b: Sample
+    a: Measured
+    b: Measured
     estimate: Estimate
     method: str
     pairs: int
@@ -187,7 +187,7 @@ class Difference:
     @cached_property
     def tested(self) -> Estimate:
         """The estimate with the standard error behind p, over seeds and, where answers are known, test images."""
-        paired = (self.b - self.a).images_variance
+        paired = difference(self.b, self.a, is_paired=True).images_variance
         if paired is None:  # too much if the samples share their images
             paired = (self.a.images_variance or 0.0) + (self.b.images_variance or 0.0)
         return self.estimate.with_extra_variance(paired)
@@ -200,7 +200,9 @@ class Difference:
         return self.tested.interval()
 
     def growth_of_error(self, metric: Metric, *, on_these_images: bool = False) -> Ratio | None:
-        """Return (b - a) / a for the errors of both, or for the values of a metric that is not an accuracy."""
+        """Return (b - a) / a for the errors of both arms, or for the values of a metric that is not an accuracy."""
+        assert isinstance(self.a, Sample)
+        assert isinstance(self.b, Sample)
         a = self.a.errors(metric)
         b = self.b.errors(metric)
         ratio = Ratio.of_means(b.tested, a.tested, self.tested)
@@ -353,45 +355,56 @@ def contrast_test(pair: ArmPair) -> Test | None:
     return sample_test(a, b, a.contrast, b.contrast)
 
 
-def sample_test(a: Side, b: Side, left: Sample, right: Sample) -> Test:
-    """Return the test of the difference right - left. left, right: samples of A and of B."""
-    identical = []
-    repeated = []
+def sample_test(a: Side, b: Side, left: Measured, right: Measured) -> Test:
+    """Return the test of the difference right - left. left, right: samples or contrasts of A and of B."""
+    identical, repeated = repeated_seeds(left, right)
+    new_a = left
+    new_b = right
+    if identical:
+        new_a = left.only_seeds(set(left.seeds) - set(identical))
+        new_b = right.only_seeds(set(right.seeds) - set(identical))
+    is_paired = a.plan.is_paired and b.plan.is_paired and a.plan.split == b.plan.split
+    if identical and not (new_a.seeds and new_b.seeds):
+        change = Difference(new_a, new_b, Estimate(len(identical), 0.0, why=IDENTICAL), "none", 0)
+    else:
+        change = estimate_difference(new_a, new_b, is_paired)
+    counted = looks.looks((looks.trials_by_seed(left), a.plan), (looks.trials_by_seed(right), b.plan))
+    at_looks = []
+    for look in looks.whole_looks(counted):
+        at = change
+        if not look.is_last:
+            seeds_a, seeds_b = look.seeds
+            at = estimate_difference(new_a.only_seeds(seeds_a), new_b.only_seeds(seeds_b), is_paired)
+        at_looks.append(replace(at, factor=look.factor))
+    p = None
+    if change.tested.p_value is not None:
+        p = min([1.0, *(at.factor * looks.p_of_same_sign(at.tested, change.tested) for at in at_looks)])
+    return Test(
+        a=a,
+        b=b,
+        difference=change,
+        looks=counted,
+        at_looks=at_looks,
+        identical=identical,
+        repeated=repeated,
+        trials=(*map(left.ids_of, left.seeds), "/", *map(right.ids_of, right.seeds)),
+        p=p,
+    )
+
+
+def repeated_seeds(left: Measured, right: Measured) -> tuple[list[int], list[int]]:
+    """Return (seeds with identical trials, seeds whose trial of one id has two values). Unpaired differences: none."""
+    identical = list[int]()
+    repeated = list[int]()
+    if not isinstance(left, Sample) or not isinstance(right, Sample):
+        return identical, repeated
     for seed in sorted(left.values.keys() & right.values.keys()):
         if left.values[seed] != right.values[seed]:
             if left.ids[seed] == right.ids[seed]:
                 repeated.append(seed)
         elif seed in left.weights and left.weights[seed] == right.weights.get(seed):
             identical.append(seed)
-    new_a = left.without_seeds(identical)
-    new_b = right.without_seeds(identical)
-    same_split = a.plan.split == b.plan.split
-    if identical and not (new_a.values and new_b.values):
-        difference = Difference(new_a, new_b, Estimate(len(identical), 0.0, why=IDENTICAL), "none", 0)
-    else:
-        difference = estimate_difference(new_a, new_b, same_split)
-    counted = looks.looks((looks.trials_by_seed(left), a.plan), (looks.trials_by_seed(right), b.plan))
-    at_looks = []
-    for look in looks.whole_looks(counted):
-        at = difference
-        if not look.is_last:
-            seeds_a, seeds_b = look.seeds
-            at = estimate_difference(new_a.only_seeds(seeds_a), new_b.only_seeds(seeds_b), same_split)
-        at_looks.append(replace(at, factor=look.factor))
-    p = None
-    if difference.tested.p_value is not None:
-        p = min([1.0, *(at.factor * looks.p_of_same_sign(at.tested, difference.tested) for at in at_looks)])
-    return Test(
-        a=a,
-        b=b,
-        difference=difference,
-        looks=counted,
-        at_looks=at_looks,
-        identical=identical,
-        repeated=repeated,
-        trials=(*map(left.ids.__getitem__, left.seeds), "/", *map(right.ids.__getitem__, right.seeds)),
-        p=p,
-    )
+    return identical, repeated
 
 
 def p_equivalence(at_looks: Sequence[Difference], plan: Plan) -> float | None:
@@ -406,17 +419,28 @@ def p_equivalence(at_looks: Sequence[Difference], plan: Plan) -> float | None:
     return min(1.0, *products)
 
 
-def estimate_difference(a: Sample, b: Sample, same_split: bool) -> Difference:
-    """Return the difference b - a.
+def estimate_difference(a: Measured, b: Measured, is_paired: bool) -> Difference:
+    """Return the difference b - a. is_paired: whether both plans are paired, with one split.
 
-    The method is Welch's test if splits or test images differ, or if fewer than 2 seeds are common. Otherwise it is the
+    The method is Welch's test if not, if test images differ, or if fewer than 2 seeds are common. Otherwise it is the
     paired test if all seeds are common, or else the test of partially overlapping samples.
     """
+    if is_paired and isinstance(a, Sample) and isinstance(b, Sample) and can_pair(a, b):
+        return paired_difference(a, b)
+    return Difference(a, b, difference(b, a, is_paired=False).mean, "welch", 0)
+
+
+def can_pair(a: Sample, b: Sample) -> bool:
+    """Return whether two samples have at least 2 common seeds, and the same test images in each, if they are known."""
+    if len(a.values.keys() & b.values.keys()) < 2:
+        return False
+    return all(a.has_same_images(b, seed) for seed in a.correct.keys() & b.correct.keys())
+
+
+def paired_difference(a: Sample, b: Sample) -> Difference:
+    """Return the difference b - a of samples that pair, perhaps with further seeds on one side."""
     pairs = b - a
     count = len(pairs.values)
-    same_images = all(a.has_same_images(b, seed) for seed in a.correct.keys() & b.correct.keys())
-    if not same_split or count < 2 or not same_images:
-        return Difference(a, b, intervals.welch(a.numbers, b.numbers, a.image), "welch", 0)
     if count == len(a.values) == len(b.values):
         return Difference(a, b, pairs.mean, "paired", count)
     estimate = intervals.overlapping_samples(pairs_first(a, pairs.seeds), pairs_first(b, pairs.seeds), count, a.image)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from results.statistics import contrast, intervals, looks, verdict
-from results.statistics.contrast import Sample
+from results.statistics.contrast import Sample, difference
 from results.statistics.intervals import Interval
 from results.statistics.looks import Look
 from results.statistics.tuned_pairs import Pair
@@ -179,7 +179,7 @@ def tested_contrasts(arms: Mapping[str, ArmResults], plan: Plan) -> dict[str, Co
     for name, trials in looks.planned_contrasts(plan).items():
         arm = arms[name]
         baseline = arms[arm.arm.baseline]
-        pair = paired(arm, baseline, baseline, plan)
+        pair = pair_of(arm, baseline, baseline, plan)
         counted = looks.looks((trials, plan))
         p = p_with_stability(pair.p_value, arm, baseline, counted)
         untested.append(Contrast(arm, baseline, pair, pair.tie(baseline.sample.mean.value), p, counted))
@@ -192,14 +192,14 @@ def tested_contrasts(arms: Mapping[str, ArmResults], plan: Plan) -> dict[str, Co
     return tested
 
 
-def paired(a: ArmResults, b: ArmResults, baseline: ArmResults, plan: Plan) -> Pair:
+def pair_of(a: ArmResults, b: ArmResults, baseline: ArmResults, plan: Plan) -> Pair:
     """Return the differences between the arms `a` and `b`. baseline: the arm whose error a margin is a share of."""
     error = None
     if isinstance(plan.margin, str):
         error = baseline.sample.errors(plan.primary_metric)
-    ahead = [a.sample - point for point in b.grid]
-    behind = [point - b.sample for point in a.grid]
-    return Pair(plan, a.sample - b.sample, ahead, behind, error)
+    ahead = [difference(a.sample, point, plan.is_paired) for point in b.grid]
+    behind = [difference(point, b.sample, plan.is_paired) for point in a.grid]
+    return Pair(plan, difference(a.sample, b.sample, plan.is_paired), ahead, behind, error)
 
 
 def p_with_stability(p: float | None, arm: ArmResults, baseline: ArmResults, counted: Sequence[Look]) -> float | None:
@@ -248,13 +248,19 @@ def adjusted(contrasts: Sequence[Contrast], size: int) -> list[Contrast]:
 
 
 def simultaneous_intervals(contrasts: Collection[Contrast], plan: Plan) -> dict[str, Interval | None]:
-    """Return arm -> interval of its difference. All intervals of a family hold at once with probability 95%."""
+    """Return arm -> interval of its difference. All intervals of a family hold at once with probability 95%.
+
+    Unpaired differences have Bonferroni's intervals.
+    """
     simultaneous = dict[str, Interval | None]()
-    for family, _ in families(contrasts, plan):
+    for family, size in families(contrasts, plan):
+        if not plan.is_paired:
+            simultaneous |= {each.arm.name: each.pair.own.mean.interval(1 - verdict.ALPHA / size) for each in family}
+            continue
         groups: dict[tuple[int, ...], dict[str, Sample]] = defaultdict(dict)
         for each in family:
             sample = each.pair.own
-            if sample.mean.se is not None:
+            if isinstance(sample, Sample) and sample.mean.se is not None:
                 groups[tuple(sample.seeds)][each.arm.name] = sample
         matrices = []
         for group in groups.values():

@@ -14,8 +14,8 @@ import numpy as np
 
 from results.records import AGREE, DISAGREE, UNRESOLVED, Parts, parse_claim
 from results.statistics import looks, verdict
-from results.statistics.arms import ArmResults, Contrast, adjusted, paired
-from results.statistics.contrast import Sample
+from results.statistics.arms import ArmResults, Contrast, adjusted, pair_of
+from results.statistics.contrast import Measured, Sample, difference
 from results.statistics.intervals import Estimate
 from results.statistics.verdict import RESOLVED, is_significant
 from results.store.schemas import Interaction, Plan
@@ -68,7 +68,7 @@ def judge_claims(plan: Plan, arms: Mapping[str, ArmResults], contrasts: Mapping[
     for a, _, b in claimed:
         if a in arms and b in arms and table_contrast(a, b, contrasts) is None:
             baseline = arms[arms[a].arm.baseline]
-            pair = paired(arms[a], arms[b], baseline, plan)
+            pair = pair_of(arms[a], arms[b], baseline, plan)
             others[a, b] = Contrast(arms[a], arms[b], pair, pair.tie(baseline.sample.mean.value), pair.p_value)
     tests = dict(zip(others, adjusted([*others.values()], len(others)), strict=True))
     judged = []
@@ -113,13 +113,13 @@ def claims_at_points(text: str, plan: Plan) -> Iterator[Parts]:
 class JudgedInteraction:
     """An interaction with its estimates and verdict: positive, negative, not-resolved, or None if untested.
 
-    arms: those of `planned`. four: ab - a - b + baseline by seed. logit: the same on the logit scale, without a value
-    unless the metric is an accuracy.
+    arms: those of `planned`. four: ab - a - b + baseline, by seed unless the plan is unpaired. logit: the same on the
+    logit scale, without a value unless the metric is an accuracy.
     """
 
     planned: Interaction
     arms: Sequence[ArmResults]
-    four: Sample
+    four: Measured
     logit: Estimate
     p: float | None
     p_holm: float | None = None
@@ -164,20 +164,20 @@ def judge_interactions(plan: Plan, arms: Mapping[str, ArmResults]) -> list[Judge
     tested = []
     for planned in plan.interactions:
         four_arms = [arms[name] for name in planned.arms]
-        four = interaction_sample([arm.sample for arm in four_arms])
+        four = interaction([arm.sample for arm in four_arms], plan.is_paired)
         logit = Estimate(0, None)
         if plan.split is not None and plan.primary_metric.is_accuracy:
             images = plan.split.images_per_test
-            logit = interaction_sample([logits(arm.sample, images) for arm in four_arms]).mean
+            logit = interaction([logits(arm.sample, images) for arm in four_arms], plan.is_paired).mean
         tested.append(JudgedInteraction(planned, four_arms, four, logit, looks.p_value(four, plan)))
-    p_holm = verdict.holm([interaction.judged_p for interaction in tested], len(tested))
-    return [replace(interaction, p_holm=adjusted) for interaction, adjusted in zip(tested, p_holm, strict=True)]
+    p_holm = verdict.holm([judged.judged_p for judged in tested], len(tested))
+    return [replace(judged, p_holm=adjusted) for judged, adjusted in zip(tested, p_holm, strict=True)]
 
 
-def interaction_sample(four: Sequence[Sample]) -> Sample:
-    """Return ab - a - b + baseline over the seeds that all arms finished. four: samples of ab, a, b and baseline."""
+def interaction(four: Sequence[Sample], is_paired: bool) -> Measured:
+    """Return ab - a - b + baseline, over common seeds if paired. four: samples of ab, a, b and baseline."""
     ab, a, b, baseline = four
-    return (ab - a) - (b - baseline)
+    return difference(difference(ab, a, is_paired), difference(b, baseline, is_paired), is_paired)
 
 
 def logits(sample: Sample, images: float) -> Sample:

@@ -1,9 +1,10 @@
-"""Samples of a metric by seed, and contrasts: paired differences of two samples over their common seeds."""
+"""Samples of a metric by seed, and their differences: paired over common seeds, or unpaired."""
 
 import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 
@@ -16,8 +17,67 @@ from results.study_results import StudyResults
 PER_IMAGE = "test_accuracy"  # the metric whose per-image values are stored
 
 
+class Measured:
+    """What has a mean over seeds, and perhaps over test images: a sample, or an unpaired difference of samples."""
+
+    @property
+    def terms(self) -> "tuple[Sample, ...]":
+        """The independent samples whose sum it is."""
+        raise NotImplementedError
+
+    @property
+    def mean(self) -> Estimate:
+        """The estimated mean over seeds."""
+        raise NotImplementedError
+
+    @property
+    def images_variance(self) -> float | None:
+        """The variance that the choice of test images adds to the mean, or None if it is unknown."""
+        raise NotImplementedError
+
+    @property
+    def on_these_images(self) -> Self:
+        """The same without the answers that show how much the choice of test images matters."""
+        raise NotImplementedError
+
+    def only_seeds(self, seeds: Collection[int]) -> Self:
+        raise NotImplementedError
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds that all terms have, in ascending order."""
+        return sorted(set.intersection(*(set(term.values) for term in self.terms)))
+
+    def ids_of(self, seed: int) -> str:
+        """Return the ids of the trials with a seed, joined by hyphens."""
+        return "-".join(term.ids[seed] for term in self.terms)
+
+    @property
+    def mean_over_images(self) -> Estimate | None:
+        """The estimated mean over seeds and images, or None if `images_variance` is unknown."""
+        if self.images_variance is None:
+            return None
+        return self.mean.with_extra_variance(self.images_variance)
+
+    @property
+    def images_share(self) -> float | None:
+        """The share of the variance of `mean_over_images` that comes from the choice of test images, or None."""
+        both = self.mean_over_images
+        if both is None or both.se is None or self.images_variance is None:
+            return None
+        return self.images_variance / both.se**2
+
+    @property
+    def tested(self) -> Estimate:
+        """The estimate that verdicts use: the mean over seeds and images where it is known, else over seeds.
+
+        The former has the larger standard error and equal degrees of freedom. Its p values therefore hold for both.
+        """
+        return self.mean_over_images or self.mean
+
+
 @dataclass(frozen=True)
-class Sample:
+class Sample(Measured):
     """A metric's values by seed, for one arm's finished trials or as differences between two arms.
 
     correct: seed -> image indices and whether each image was classified correctly (or the difference), where stored.
@@ -32,6 +92,10 @@ class Sample:
     folds: int | None
     image: float = 0.0
     weights: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def terms(self) -> "tuple[Sample, ...]":
+        return (self,)
 
     @property
     def seeds(self) -> list[int]:
@@ -66,32 +130,14 @@ class Sample:
         return intervals.images_variance(images)
 
     @property
-    def mean_over_images(self) -> Estimate | None:
-        """The estimated mean over seeds and images, or None if `images_variance` is unknown."""
-        if self.images_variance is None:
-            return None
-        return self.mean.with_extra_variance(self.images_variance)
-
-    @property
-    def images_share(self) -> float | None:
-        """The share of the variance of `mean_over_images` that comes from the choice of test images, or None."""
-        both = self.mean_over_images
-        if both is None or both.se is None or self.images_variance is None:
-            return None
-        return self.images_variance / both.se**2
-
-    @property
-    def tested(self) -> Estimate:
-        """The estimate that verdicts use: the mean over seeds and images where it is known, else over seeds.
-
-        The former has the larger standard error and equal degrees of freedom. Its p values therefore hold for both.
-        """
-        return self.mean_over_images or self.mean
-
-    @property
     def lacks_correctness(self) -> bool:
         """Whether seeds tested images repeatedly and the correctness of a trial is unknown."""
         return spans_repetitions(self.values, self.folds) and not self.values.keys() <= self.correct.keys()
+
+    def __neg__(self) -> "Sample":
+        values = {seed: -value for seed, value in self.values.items()}
+        correct = {seed: (images, -right.astype(float)) for seed, (images, right) in self.correct.items()}
+        return replace(self, values=values, correct=correct)
 
     def __sub__(self, other: "Sample") -> "Sample":
         """Return the sample of paired differences over the common seeds."""
@@ -138,6 +184,60 @@ class Sample:
         for seed, (images, right) in self.correct.items():
             errors.correct[seed] = images, 1 - right.astype(float)
         return errors
+
+
+@dataclass(frozen=True)
+class Unpaired(Measured):
+    """A difference of samples whose seeds do not pair: the sum of `parts`, independent samples without folds."""
+
+    parts: tuple[Sample, ...]
+
+    @property
+    def terms(self) -> tuple[Sample, ...]:
+        return self.parts
+
+    @cached_property
+    def mean(self) -> Estimate:
+        """The estimated sum of the means over seeds, by Welch's method."""
+        return intervals.sum_of_means([part.numbers for part in self.parts], self.parts[0].image)
+
+    @cached_property
+    def images_variance(self) -> float | None:
+        """The variance that the choice of test images adds to the mean.
+
+        It is None unless each part has at least two seeds with answers, all on the same images.
+        """
+        images, _ = next(iter(self.parts[0].correct.values()), (np.array([]), None))
+        matrices = []
+        for part in self.parts:
+            answers = [part.correct[seed] for seed in part.seeds if seed in part.correct]
+            if len(answers) < 2 or not all(np.array_equal(images, others) for others, _ in answers):
+                return None
+            matrices.append(np.array([right for _, right in answers], float))
+        return intervals.images_variance(*matrices) if len(images) > 1 else None
+
+    @property
+    def on_these_images(self) -> "Unpaired":
+        return Unpaired(tuple(part.on_these_images for part in self.parts))
+
+    def only_seeds(self, seeds: Collection[int]) -> "Unpaired":
+        return Unpaired(tuple(part.only_seeds(seeds) for part in self.parts))
+
+    def minus_dependent(self, other: Sample) -> "Unpaired":
+        """Return the difference to a sample that may be of the same trials as one of the parts."""
+        parts = list(self.parts)
+        for number, part in enumerate(parts):
+            if part.ids == other.ids:
+                parts[number] = part - other
+                return Unpaired(tuple(parts))
+        return Unpaired((*parts, -other))
+
+
+def difference(a: Measured, b: Measured, is_paired: bool) -> Measured:
+    """Return a - b, over common seeds if both are samples that pair."""
+    if is_paired and isinstance(a, Sample) and isinstance(b, Sample):
+        return a - b
+    return Unpaired((*a.terms, *(-term for term in b.terms)))
 
 
 def spans_repetitions(seeds: Iterable[int], folds: int | None) -> bool:

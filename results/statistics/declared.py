@@ -17,7 +17,7 @@ from results.store.schemas import Arm, Declaration, Plan
 class Earlier:
     """The declaration that came first for some arms of a plan that now declares something else.
 
-    changed: the fields that differ: metric, margin, baseline, family.
+    changed: the fields that differ: metric, margin, baseline, family, pairing.
     """
 
     declaration: Declaration
@@ -130,7 +130,7 @@ def first_declaration(arm: Arm, baseline: Arm, contrast: Sequence[Trials], plan:
 
 
 def changed_fields(declaration: Declaration, arm: Arm, baseline: Arm, plan: Plan) -> list[str]:
-    """Return which of metric, margin, baseline and family a declaration had otherwise for an arm of the plan.
+    """Return which of metric, margin, baseline, family and pairing a declaration had otherwise for an arm of the plan.
 
     A family that became larger since is no change, because it corrects more.
     """
@@ -147,6 +147,8 @@ def changed_fields(declaration: Declaration, arm: Arm, baseline: Arm, plan: Plan
         changed.append("baseline")
     if declaration.family > plan.family or declaration.points_family > plan.points_family:
         changed.append("family")
+    if declaration.is_paired != plan.is_paired:
+        changed.append("pairing")
     return changed
 
 
@@ -156,7 +158,7 @@ def arm_declared(declaration: Declaration, arm: Arm) -> str | None:
 
 
 def plan_as_declared(plan: Plan, declaration: Declaration) -> Plan:
-    """Return the plan with the metric, margin, baselines and families of a declaration.
+    """Return the plan with the metric, margin, baselines, families and pairing of a declaration.
 
     Arms that the declaration lacks keep their baselines. Raises ValueError if a baseline is no arm of the plan, or if
     the baselines of a tuned study differ.
@@ -184,5 +186,6 @@ def plan_as_declared(plan: Plan, declaration: Declaration) -> Plan:
         "family": declaration.family,
         "points_family": declaration.points_family,
         "arms": arms,
+        "paired": declaration.paired,
     }
     return plan.model_copy(update=changed)

@@ -99,24 +99,30 @@ def are_identical(values: np.ndarray, image: float = 0.0) -> bool:
 
 
 def welch(a: np.ndarray, b: np.ndarray, image: float = 0.0) -> Estimate:
-    """Return an estimate of mean(b) - mean(a) for two independent samples with unequal variances (Welch 1947).
+    """Return an estimate of mean(b) - mean(a) for two independent samples with unequal variances (Welch 1947)."""
+    return sum_of_means([-a, b], image)
 
-    There is no interval if a sample has fewer than two values, or if neither sample varies (see `are_identical`).
+
+def sum_of_means(samples: Sequence[np.ndarray], image: float = 0.0) -> Estimate:
+    """Return an estimate of the sum of the means of independent samples with unequal variances (Welch 1947).
+
+    There is no interval if a sample has fewer than two values, or if no sample varies (see `are_identical`).
     """
-    n = min(len(a), len(b))
+    sizes = np.array(list(map(len, samples)))
+    n = int(sizes.min())
     if n == 0:
         return Estimate(n, None, why="n = 0")
-    difference = float(b.mean() - a.mean())
+    value = float(sum(sample.mean() for sample in samples))
     if n < 2:
-        return Estimate(n, difference, why=f"n = {n}")
-    if are_identical(a, image) and are_identical(b, image):
-        return Estimate(n, difference, why="all are identical on either side")
-    parts = np.array([a.var(ddof=1) / len(a), b.var(ddof=1) / len(b)])
-    return Estimate(n, difference, math.sqrt(parts.sum()), welch_df(parts, np.array([len(a), len(b)])))
+        return Estimate(n, value, why=f"n = {n}")
+    if all(are_identical(sample, image) for sample in samples):
+        return Estimate(n, value, why="all are identical on either side")
+    parts = np.array([sample.var(ddof=1) for sample in samples]) / sizes
+    return Estimate(n, value, math.sqrt(parts.sum()), welch_df(parts, sizes))
 
 
 def welch_df(parts: np.ndarray, sizes: np.ndarray) -> float:
-    """Return the degrees of freedom of Welch's t test, from squared standard errors (2,) and sample sizes (2,)."""
+    """Return the degrees of freedom of Welch's t test, from squared standard errors (k,) and sample sizes (k,)."""
     return float(parts.sum() ** 2 / (parts**2 / (sizes - 1)).sum())
 
 
@@ -169,19 +175,25 @@ def shared_images_variance(correct: np.ndarray, repetition: np.ndarray) -> float
     return between * float((count * (count - 1)).sum() / count.sum() ** 2)
 
 
-def images_variance(correct: np.ndarray) -> float:
+def images_variance(*terms: np.ndarray) -> float:
     """Return the variance that the choice of test images adds to a mean over seeds that all test the same images.
 
-    Seeds and images are crossed random factors. correct: (n, images), both over 1: correctness or its difference
-    between two arms, without NaN. The variance is s_image^2 / images - MSE / (n images), but at least 0, as in the
-    two-way random model. Its expectation does not depend on n.
+    Seeds and images are crossed random factors. terms: a matrix (n, images), both over 1, without NaN: correctness, or
+    its difference between two arms; or several, of independent seeds, whose means are added. The variance is
+    s_image^2 / images - the sum of MSE / (n images), but at least 0, as in the two-way random model. Its expectation
+    does not depend on n.
     """
-    n, images = correct.shape
-    seeds = correct.mean(axis=1)
-    image = correct.mean(axis=0)
-    residual = correct - seeds[:, None] - image[None, :] + correct.mean()
-    mse = float((residual**2).sum()) / ((n - 1) * (images - 1))
-    return max(0.0, float(image.var(ddof=1)) / images - mse / (n * images))
+    images = terms[0].shape[1]
+    effect = np.zeros(images)
+    noise = 0.0
+    for correct in terms:
+        n = len(correct)
+        image = correct.mean(axis=0)
+        residual = correct - correct.mean(axis=1)[:, None] - image[None, :] + correct.mean()
+        mse = float((residual**2).sum()) / ((n - 1) * (images - 1))
+        effect += image
+        noise += mse / (n * images)
+    return max(0.0, float(effect.var(ddof=1)) / images - noise)
 
 
 def simultaneous_level(samples: Sequence[np.ndarray]) -> float:

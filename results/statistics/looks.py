@@ -10,7 +10,7 @@ grows is left uncorrected, because nobody knows yet whether more follow. With it
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from results.statistics.contrast import Sample
+from results.statistics.contrast import Measured
 from results.statistics.intervals import Estimate
 from results.store.schemas import Arm, Declaration, Plan
 
@@ -32,17 +32,17 @@ class Look:
     is_last: bool
 
 
-def p_value(pairs: Sample, plan: Plan) -> float | None:
+def p_value(difference: Measured, plan: Plan) -> float | None:
     """Return the p value of a contrast, corrected for its looks, or None if no test is possible.
 
-    pairs: the per-seed differences arm - baseline.
+    difference: arm - baseline.
     """
-    if pairs.tested.p_value is None:
+    if difference.tested.p_value is None:
         return None
     products = [1.0]
-    for look in looks_at(pairs, plan):
-        at_look = pairs.only_seeds(*look.seeds).tested
-        products.append(look.factor * p_of_same_sign(at_look, pairs.tested))
+    for look in looks_at(difference, plan):
+        at_look = difference.only_seeds(*look.seeds).tested
+        products.append(look.factor * p_of_same_sign(at_look, difference.tested))
     return min(products)
 
 
@@ -57,9 +57,9 @@ def p_of_same_sign(at_look: Estimate, whole: Estimate) -> float:
     return at_look.p_value
 
 
-def looks_at(pairs: Sample, plan: Plan) -> list[Look]:
-    """Return the looks at a sample of differences whose seeds the plan still has."""
-    return whole_looks(looks((trials_by_seed(pairs), plan)))
+def looks_at(difference: Measured, plan: Plan) -> list[Look]:
+    """Return the looks at a difference whose seeds the plan still has."""
+    return whole_looks(looks((trials_by_seed(difference), plan)))
 
 
 def whole_looks(looks: Iterable[Look]) -> list[Look]:
@@ -104,9 +104,9 @@ def seeds_by_time(declared: Sequence[Sequence[Declaration]]) -> Iterator[tuple[S
             yield tuple(now[side] for side in sorted(now))
 
 
-def trials_by_seed(sample: Sample) -> list[Trials]:
-    """Return the trials behind each value of a sample."""
-    return [frozenset(sample.ids[seed].split("-")) for seed in sample.seeds]
+def trials_by_seed(measured: Measured) -> list[Trials]:
+    """Return the trials of each seed of a sample or a difference."""
+    return [frozenset(measured.ids_of(seed).split("-")) for seed in measured.seeds]
 
 
 def declares_growth(contrast: Sequence[Trials], plan: Plan, declared: Sequence[Declaration]) -> bool:

@@ -4,7 +4,8 @@ sd: the standard deviation of the per-seed differences, above 0. family: the num
 the number of contrasts times the number of looks. points: the number of grid points of each tuned arm, all equally
 good, or 1 without tuning. An arm is then tested against every point of the other arm (see `tuned_pairs`), so that power
 is lower. It is higher than computed where other points are worse than the best. images: the variance that the choice
-of test images adds to the mean difference, whatever the number of seeds; 0 if seeds draw their test images.
+of test images adds to the mean difference, whatever the number of seeds; 0 if seeds draw their test images. is_paired:
+whether seeds pair the arms; if not, n counts the seeds of each arm, and sd is that of a difference of two trials.
 """
 
 import math
@@ -21,29 +22,62 @@ from results.statistics.intervals import Estimate
 POWER = 0.8
 MOST_SEEDS = 1000
 NODES = 2000  # quantiles of the standard deviation over which the power is averaged
+PARTS = 100  # quantiles of the ratio of two arms' variances over which it is averaged
 DRAWS = 10_000  # simulated studies behind the power with tuning
 
 
-def seeds_to_resolve(difference: float, sd: float, family: int = 1, points: int = 1, images: float = 0.0) -> int | None:
-    """Return the fewest pairs that resolve a difference with 80% power, or None if over MOST_SEEDS are needed."""
-    return fewest_seeds(lambda n: power_to_resolve(n, difference, sd, family, points, images) >= POWER)
+def seeds_to_resolve(
+    difference: float, sd: float, family: int = 1, points: int = 1, images: float = 0.0, is_paired: bool = True
+) -> int | None:
+    """Return the fewest seeds that resolve a difference with 80% power, or None if over MOST_SEEDS are needed."""
+    return fewest_seeds(lambda n: power_to_resolve(n, difference, sd, family, points, images, is_paired) >= POWER)
 
 
 def seeds_to_show_equivalent(
-    margin: float, sd: float, tests: int = 1, points: int = 1, images: float = 0.0
+    margin: float, sd: float, tests: int = 1, points: int = 1, images: float = 0.0, is_paired: bool = True
 ) -> int | None:
-    """Return the fewest pairs that show equal arms equivalent with 80% power, or None if over MOST_SEEDS are needed."""
-    return fewest_seeds(lambda n: equivalence_power(n, sd, margin, tests, points, images) >= POWER)
+    """Return the fewest seeds that show equal arms equivalent with 80% power, or None if over MOST_SEEDS are needed."""
+    return fewest_seeds(lambda n: equivalence_power(n, sd, margin, tests, points, images, is_paired) >= POWER)
 
 
-def smallest_margin(n: int, sd: float, tests: int = 1, points: int = 1, images: float = 0.0) -> float:
-    """Return the smallest margin within which n pairs show equal arms equivalent with 80% power, or inf for n < 2."""
+def smallest_margin(
+    n: int, sd: float, tests: int = 1, points: int = 1, images: float = 0.0, is_paired: bool = True
+) -> float:
+    """Return the smallest margin within which n seeds show equal arms equivalent with 80% power, or inf for n < 2."""
     if n < 2:
         return math.inf
-    return threshold(lambda margin: equivalence_power(n, sd, margin, tests, points, images) >= POWER, sd, halvings=40)
+
+    def is_enough(margin: float) -> bool:
+        return equivalence_power(n, sd, margin, tests, points, images, is_paired) >= POWER
+
+    return threshold(is_enough, sd, halvings=40)
 
 
-def equivalence_power(n: int, sd: float, margin: float, tests: int = 1, points: int = 1, images: float = 0.0) -> float:
+def as_pairs(n: int, sd: float) -> tuple[int, float]:
+    """Return the pairs, and their deviation, whose mean has the standard error and the freedom of two arms of n seeds.
+
+    The sum of the two variances has 2 (n - 1) degrees of freedom, for arms that vary alike.
+    """
+    pairs = 2 * n - 1
+    return pairs, sd * math.sqrt(pairs / n)
+
+
+def critical_values(n: int, probability: float, is_paired: bool) -> np.ndarray:
+    """Return t quantiles (k,) of a test, all equally likely: one if paired, else those of Welch's degrees of freedom.
+
+    Those follow from one arm's part of the sum of both variances, which has a beta distribution and does not depend on
+    the sum, for arms that vary alike.
+    """
+    if is_paired:
+        return np.array([intervals.t_quantile(probability, n - 1)])
+    part = special.betaincinv((n - 1) / 2, (n - 1) / 2, (np.arange(PARTS) + 0.5) / PARTS)
+    critical: np.ndarray = special.stdtrit((n - 1) / (part**2 + (1 - part) ** 2), probability)
+    return critical
+
+
+def equivalence_power(
+    n: int, sd: float, margin: float, tests: int = 1, points: int = 1, images: float = 0.0, is_paired: bool = True
+) -> float:
     """Return the probability that n pairs show two equal arms to be equivalent, in Holm's first step.
 
     Each one-sided test has level 5% / tests, and no difference may be resolved at 5%. With mean D and standard
@@ -53,17 +87,20 @@ def equivalence_power(n: int, sd: float, margin: float, tests: int = 1, points: 
     """
     if n < 2:
         return 0.0
+    critical = critical_values(n, 1 - 0.05 / tests, is_paired)
+    resolved = critical_values(n, 0.975, is_paired)
+    if not is_paired:
+        n, sd = as_pairs(n, sd)
     size, weight = standard_error(n, sd, images)
-    critical = intervals.t_quantile(1 - 0.05 / tests, n - 1)
     room = margin / size
     if points > 1:
         means, spreads = grid_differences(n, points, points)
-        bounds = critical * np.sqrt(weight * spreads**2 + 1 - weight)
+        bounds = np.resize(critical, (DRAWS, 1, 1)) * np.sqrt(weight * spreads**2 + 1 - weight)
         ahead = (means + bounds)[:, :, 0]
         behind = (bounds - means)[:, 0]  # each grid against the other's first point
         return float((np.maximum(ahead, behind).max(axis=1) < room).mean())
     spread = quantiles_of_spread(n, weight)
-    largest = np.minimum(room - critical * spread, intervals.t_quantile(0.975, n - 1) * spread)
+    largest = np.minimum(room - np.outer(critical, spread), np.outer(resolved, spread))
     return float(np.where(largest > 0, 2 * special.ndtr(largest) - 1, 0.0).mean())
 
 
@@ -116,11 +153,17 @@ def resolvable_differences(differences: Sequence[Estimate], family: int) -> list
     return sizes
 
 
-def resolvable_difference(n: int, sd: float, family: int = 1, points: int = 1, images: float = 0.0) -> float:
-    """Return the smallest difference that n pairs resolve with 80% power in Holm's first step, or inf for n < 2."""
+def resolvable_difference(
+    n: int, sd: float, family: int = 1, points: int = 1, images: float = 0.0, is_paired: bool = True
+) -> float:
+    """Return the smallest difference that n seeds resolve with 80% power in Holm's first step, or inf for n < 2."""
     if n < 2:
         return math.inf
-    return threshold(lambda size: power_to_resolve(n, size, sd, family, points, images) >= POWER, sd, halvings=60)
+
+    def is_enough(size: float) -> bool:
+        return power_to_resolve(n, size, sd, family, points, images, is_paired) >= POWER
+
+    return threshold(is_enough, sd, halvings=60)
 
 
 def threshold(enough: Callable[[float], bool], start: float, halvings: int) -> float:
@@ -136,26 +179,27 @@ def threshold(enough: Callable[[float], bool], start: float, halvings: int) -> f
 
 
 def power_to_resolve(
-    n: int, difference: float, sd: float, family: int = 1, points: int = 1, images: float = 0.0
+    n: int, difference: float, sd: float, family: int = 1, points: int = 1, images: float = 0.0, is_paired: bool = True
 ) -> float:
-    """Return the probability that n pairs resolve a difference at 5% two-sided, in Holm's first step.
+    """Return the probability that n seeds resolve a difference at 5% two-sided, in Holm's first step.
 
     For a family of m contrasts, it is P(T'_{n-1}(difference sqrt(n) / sd) > t_{1 - 0.025/m, n-1}), where T' is
     noncentral t. With several points, the difference from each of them must be resolved, which is simulated.
     """
+    critical = critical_values(n, 1 - 0.025 / family, is_paired)
+    if not is_paired:
+        n, sd = as_pairs(n, sd)
     size, weight = standard_error(n, sd, images)
-    critical = intervals.t_quantile(1 - 0.025 / family, n - 1)
     shift = difference / size
     if points > 1:
         means, spreads = grid_differences(n, 1, points)
-        resolved = shift + means > critical * np.sqrt(weight * spreads**2 + 1 - weight)
+        resolved = shift + means > np.resize(critical, (DRAWS, 1, 1)) * np.sqrt(weight * spreads**2 + 1 - weight)
         return float(resolved.all(axis=(1, 2)).mean())
     if images:
-        return float(special.ndtr(shift - critical * quantiles_of_spread(n, weight)).mean())
-    below = float(special.nctdtr(n - 1, shift, critical))
-    if math.isnan(below):  # SciPy's result where the tail is too thin
-        return float(shift > critical)
-    return 1.0 - below
+        return float(special.ndtr(shift - np.outer(critical, quantiles_of_spread(n, weight))).mean())
+    below = special.nctdtr(n - 1, shift, critical)
+    resolved = np.where(np.isnan(below), shift > critical, 1.0 - below)  # NaN: SciPy's result for a thin tail
+    return float(resolved.mean())
 
 
 @lru_cache(16)

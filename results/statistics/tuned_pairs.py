@@ -9,16 +9,16 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from results.statistics import looks
-from results.statistics.contrast import Sample
+from results.statistics.contrast import Measured, Sample, Unpaired, difference
 from results.statistics.intervals import AtLevel, Ratio
 from results.statistics.verdict import Tie
-from results.store.schemas import Metric, Plan
+from results.store.schemas import Plan
 from results.store.schemas.metrics import margin_bound, margin_text, too_wide
 
 
 @dataclass(frozen=True)
 class Pair:
-    """The per-seed differences a - b of two arms of a plan.
+    """The differences a - b of two arms of a plan, by seed unless the plan is unpaired.
 
     own: a - b, each at its tuned value if it is tuned. ahead: a at its tuned value minus b at each grid point, empty if
     b is not tuned. behind: a at each grid point minus b at its tuned value, empty if a is not tuned. error: the
@@ -26,15 +26,16 @@ class Pair:
     """
 
     plan: Plan
-    own: Sample
-    ahead: Sequence[Sample] = ()
-    behind: Sequence[Sample] = ()
+    own: Measured
+    ahead: Sequence[Measured] = ()
+    behind: Sequence[Measured] = ()
     error: Sample | None = None
 
     def only_seeds(self, seeds: Collection[int]) -> "Pair":
         ahead = [sample.only_seeds(seeds) for sample in self.ahead]
         behind = [sample.only_seeds(seeds) for sample in self.behind]
-        return replace(self, own=self.own.only_seeds(seeds), ahead=ahead, behind=behind)
+        error = self.error and self.error.only_seeds(seeds)
+        return replace(self, own=self.own.only_seeds(seeds), ahead=ahead, behind=behind, error=error)
 
     @property
     def p_value(self) -> float | None:
@@ -118,24 +119,31 @@ class Pair:
         )
 
 
-def ratio(difference: Sample, error: Sample | None) -> Ratio | None:
-    """Return the mean difference as a ratio to the mean error over the same seeds, or to 1 without an error.
+def ratio(own: Measured, error: Sample | None) -> Ratio | None:
+    """Return a mean difference as a ratio to the mean error, over the same seeds if paired, or to 1 without an error.
 
     Identical differences have no test, although errors vary.
     """
     if error is None:
-        return Ratio.of_mean(difference.tested)
-    beyond = difference - error
-    top = difference.only_seeds(beyond.values).tested
-    quotient = Ratio.of_means(top, error.only_seeds(beyond.values).tested, beyond.tested)
-    return quotient and replace(quotient, df=top.df)
+        return Ratio.of_mean(own.tested)
+    if isinstance(own, Unpaired):
+        beyond: Measured = own.minus_dependent(error)
+    else:
+        beyond = difference(own, error, is_paired=True)
+        own = own.only_seeds(beyond.seeds)
+        error = error.only_seeds(beyond.seeds)
+    quotient = Ratio.of_means(own.tested, error.tested, beyond.tested)
+    return quotient and replace(quotient, df=own.tested.df)
 
 
-def error_ratio(arm: Sample, baseline: Sample, metric: Metric) -> Ratio | None:
-    """Return the ratio of an arm's error to the baseline's over common seeds, or None for other metrics."""
-    if not metric.is_accuracy:
+def error_ratio(arm: Sample, baseline: Sample, plan: Plan) -> Ratio | None:
+    """Return the ratio of an arm's error to the baseline's, over common seeds if paired, or None for other metrics."""
+    if not plan.primary_metric.is_accuracy:
         return None
-    top = arm.errors(metric)
-    bottom = baseline.errors(metric)
-    pairs = top - bottom
-    return Ratio.of_means(top.only_seeds(pairs.values).tested, bottom.only_seeds(pairs.values).tested, pairs.tested)
+    top = arm.errors(plan.primary_metric)
+    bottom = baseline.errors(plan.primary_metric)
+    beyond = difference(top, bottom, plan.is_paired)
+    if plan.is_paired:
+        top = top.only_seeds(beyond.seeds)
+        bottom = bottom.only_seeds(beyond.seeds)
+    return Ratio.of_means(top.tested, bottom.tested, beyond.tested)

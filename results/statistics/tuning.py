@@ -31,7 +31,8 @@ class TuningGrid:
 
     points: the arm at each grid point. tune: setting -> values, whose combinations are the points. reached (seeds,
     points): the metric by which points are chosen, with the sign by which higher is better, and NaN where a trial has
-    not ended. diverged, collapsed (seeds, points): which trials did.
+    not ended. diverged, collapsed (seeds, points): which trials did. is_paired: whether trials of a seed belong
+    together.
     """
 
     seeds: Sequence[int]
@@ -40,6 +41,7 @@ class TuningGrid:
     reached: np.ndarray
     diverged: np.ndarray
     collapsed: np.ndarray
+    is_paired: bool = True
 
     @property
     def shape(self) -> list[int]:
@@ -185,7 +187,8 @@ def grid_of(entry: Tuned, study: StudyResults, rows: Mapping[tuple[str, int], in
     collapsed = np.zeros(values.shape, bool)
     if metric.is_accuracy:
         collapsed = fallen(values, chance)
-    return TuningGrid(seeds, entry.points, plan.tune, scores(values, diverged, metric, chance), diverged, collapsed)
+    signed = scores(values, diverged, metric, chance)
+    return TuningGrid(seeds, entry.points, plan.tune, signed, diverged, collapsed, plan.is_paired)
 
 
 def scores(values: np.ndarray, diverged: np.ndarray, metric: Metric, chance: float) -> np.ndarray:
@@ -297,16 +300,16 @@ def grid_end(grid: TuningGrid, setting: str, at: np.ndarray, end: int) -> GridEn
     is_inner = (at > 0) & (at < len(values) - 1)
     outer = int(np.argmax(np.where(at == end, means, -np.inf)))
     inner = int(np.argmax(np.where(is_inner, means, -np.inf)))
-    is_best = exceeds(scores[:, outer], scores[:, inner])
+    is_best = exceeds(scores[:, outer], scores[:, inner], grid.is_paired)
     beyond = None
     if not grid.failed[:, at == end].any():
         beyond = next_value(values if end else values[::-1])
     return GridEnd(setting, values[end], values[at[inner]], beyond, is_best)
 
 
-def exceeds(a: np.ndarray, b: np.ndarray) -> bool:
+def exceeds(a: np.ndarray, b: np.ndarray, is_paired: bool = True) -> bool:
     """Return whether the 95% interval of the mean of a - b (n,) lies above 0. Without an interval, the mean decides."""
-    difference = intervals.mean(a - b)
+    difference = intervals.mean(a - b) if is_paired else intervals.welch(b, a)
     interval = difference.interval()
     low = interval[0] if interval else difference.value
     return low is not None and low > 0

@@ -43,7 +43,7 @@ def declare(runs: Path, plan: Plan) -> None:
 
 def declaration(plan: Plan, time: str = "", ended: Sequence[str] = ()) -> Declaration:
     """Return what a plan declares. ended: the ids of its trials that have results."""
-    return Declaration(
+    declared = Declaration(
         plan=plan.name,
         time=time,
         metric=plan.metric,
@@ -57,6 +57,9 @@ def declaration(plan: Plan, time: str = "", ended: Sequence[str] = ()) -> Declar
         arms={arm.name: DeclaredArm(baseline=arm.baseline, trials=[*arm.ids.values()]) for arm in plan.arms},
         ended=list(ended),
     )
+    if plan.is_paired:
+        return declared
+    return declared.model_copy(update={"paired": plan.paired})
 
 
 def ended_trials(runs: Path, plan: Plan) -> list[str]:

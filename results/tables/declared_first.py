@@ -99,7 +99,7 @@ def declared_first_text(declaration: Declaration) -> str:
 
 
 def declared_texts(declared: Declaration | Plan, plan: Plan) -> dict[str, str]:
-    """Return the metric, margin, baseline and family of a plan or a declaration as text. plan: declares the metric."""
+    """Return what a plan or a declaration declares, by the names of `Earlier.changed`. plan: declares the metric."""
     margin = "none"
     if declared.margin is not None:
         margin = margin_text(declared.margin, plan.metric_named(declared.metric))
@@ -107,7 +107,8 @@ def declared_texts(declared: Declaration | Plan, plan: Plan) -> dict[str, str]:
     if declared.points_family:
         family += f" and {declared.points_family} at equal values"
     baseline = current_style().label(declared.baseline)
-    return {"metric": declared.metric, "margin": margin, "baseline": baseline, "family": family}
+    pairing = "by seed" if declared.is_paired else "none"
+    return {"metric": declared.metric, "margin": margin, "baseline": baseline, "family": family, "pairing": pairing}
 
 
 def verdicts_text(table: Table, other: Table, rows: Iterable[Row]) -> str:

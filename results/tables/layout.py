@@ -351,13 +351,10 @@ def captions(table: Table, columns: Sequence[str]) -> list[str]:
     reference = current_style().label(table.plan.baseline)
     if several:
         reference = "the baseline at the same point"
-    paired = "paired by seed"
-    if table.plan.trainable:  # who knows what a seed governs there
-        paired += " number"
     parts = [
         f"{sentences.count_text(table.rows)}{test_images_text(table.plan.split)}",
         f"{metric_label(metric)}{unit_suffix(metric)}{further}, {INTERVALS}",
-        f"difference{in_unit} from {reference}, {paired}",
+        f"difference{in_unit} from {reference}, {sentences.pairing(table.plan)}",
     ]
     family = f"p after Holm over {units.amount_text(table.plan.family, 'planned contrast')}{looks_text(table)}"
     if table.tuned:
@@ -404,7 +401,8 @@ def column_lines(table: Table, columns: Sequence[str]) -> list[str]:
     if "error_ratio" in columns:
         lines.append("Error ratio: the arm's error / the baseline's with its 95% interval (Fieller).")
     if "delta_ci95_simultaneous" in columns:
-        lines.append("Simultaneous: 95% for all contrasts of a family at once (max-t).")
+        method = "max-t" if table.plan.is_paired else "Bonferroni"
+        lines.append(f"Simultaneous: 95% for all contrasts of a family at once ({method}).")
     if "margin_met" in columns:
         smallest = "the smallest margin within which the arm is equivalent"
         lines.append(f"Margin met: {smallest}, after Holm{looks_text(table)} too.")
@@ -457,7 +455,8 @@ def closing_lines(table: Table, columns: Sequence[str]) -> list[str]:
     if table.interactions:  # interactions have no row
         described = "; ".join(sentences.interaction_sentence(each, metric) for each in table.interactions)
         corrected = f"Holm over {len(table.interactions)}"
-        lines.append(f"Interactions (together - each alone + baseline, paired by seed, {corrected}): {described}.")
+        pairing = sentences.pairing(table.plan)
+        lines.append(f"Interactions (together - each alone + baseline, {pairing}, {corrected}): {described}.")
     if table.claims and not table.abridged:
         judged = "; ".join(f"{with_labels(each.claim)}: {VERDICT_TEXT[each.verdict]}" for each in table.claims)
         lines.append(f"Claims of {table.plan.source or 'the study'}: {judged}.")

@@ -3,13 +3,14 @@
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 
 import numpy as np
 
 from results.records import Row
 from results.statistics import intervals, looks, verdict
+from results.statistics.arms import Contrast
 from results.statistics.claims import JudgedClaim, JudgedInteraction
 from results.statistics.contrast import Sample
 from results.statistics.intervals import Estimate
@@ -18,6 +19,7 @@ from results.statistics.tuning import GridEnd, PointChoice, TuningGrid
 from results.statistics.verdict import EQUIVALENT, RESOLVED, TOST_LEVEL, UNRESOLVED, Tie, excludes_zero, is_significant
 from results.store.schemas import Arm, Metric, Plan
 from results.study_results import StudyResults
+from results.style import current_style
 from results.tables import trial_notes
 from results.tables.sentences import AT_EARLIER_LOOK, seeds_text
 from results.units import amount_text
@@ -128,24 +130,41 @@ def speed_notes(arm: Arm, row: Row, metric: Metric) -> list[str]:
     return [f"optimization speed: at twice the steps the difference is {other} ({later.origin})"]
 
 
-def usual_deviation(differences: Iterable[Sample]) -> float:
-    """Return the median of the robust deviations of all differences that have values, or 0."""
-    spreads = [intervals.robust_deviation(sample.numbers) for sample in differences if sample.values]
+def usual_deviation(contrasts: Iterable[Contrast]) -> float:
+    """Return the median of the robust deviations of all differences, or of unpaired arms, that have values, or 0."""
+    samples = itertools.chain.from_iterable(each.pair.own.terms for each in contrasts)
+    spreads = [intervals.robust_deviation(sample.numbers) for sample in samples if sample.values]
     return float(np.median(spreads or [0.0]))
 
 
-def outlier_notes(pairs: Sample, usual: float, metric: Metric) -> list[str]:
+def outlier_notes(contrast: Contrast, usual: float) -> list[str]:
     """Return a note that names the seed whose difference is an `intervals.outlier`, or [].
 
-    usual: the smallest deviation assumed, but at least one test image.
+    Unpaired arms have a note each on their own values. usual: the smallest deviation assumed, but at least one test
+    image.
     """
-    far = intervals.outlier(pairs.numbers, max(usual, pairs.image))
+    metric = contrast.pair.plan.primary_metric
+    own = contrast.pair.own
+    if isinstance(own, Sample):
+        return outlier_note(own, usual, metric.signed_text, metric.unit_of_difference)
+    texts = []
+    for arm in (contrast.arm, contrast.baseline):
+        unit = f"{metric.unit} in {current_style().label(arm.name)}"
+        texts += outlier_note(arm.sample, usual, metric.value_text, unit)
+    return texts
+
+
+def outlier_note(sample: Sample, usual: float, written: Callable[[float], str], unit: str) -> list[str]:
+    """Return a note, in a list, that names the seed whose value is an outlier, or []. written: returns a value's text.
+
+    unit: what follows the median.
+    """
+    far = intervals.outlier(sample.numbers, max(usual, sample.image))
     if far is None:
         return []
-    value = metric.signed_text(pairs.numbers[far])
-    median = metric.signed_text(float(np.median(pairs.numbers)))
-    seed = seeds_text([pairs.seeds[far]])
-    return [f"{seed} is an outlier: {value}, the median is {median}{metric.unit_of_difference}"]
+    seed = seeds_text([sample.seeds[far]])
+    median = written(float(np.median(sample.numbers)))
+    return [f"{seed} is an outlier: {written(sample.numbers[far])}, the median is {median}{unit}"]
 
 
 # -- notes on interactions and claims ----------------------------------------------------------------------------------

@@ -108,7 +108,9 @@ def verdict_text(verdict: str | None, missing: str) -> str:
 
 
 def untested_reason(row: Row) -> str:
-    if (row.n_pairs or 0) < 2:
+    if row.n_pairs is None and row.p is None:  # unpaired
+        return f"too few seeds finished, or all are identical{divergence_text(row)}"
+    if row.n_pairs is not None and row.n_pairs < 2:
         return f"{row.n_pairs} of {amount_text(row.planned, 'pair')} of seeds finished{divergence_text(row)}"
     if row.p is not None:
         return "a best value lies at the edge of its grid"
@@ -287,6 +289,13 @@ def setting_parts(plan: Plan) -> list[str]:
         setting = f"{data.name} (recipe {plan.recipe})"
         learned.pop("data", None)
     return [setting, *(f"{key}={value}" for key, value in learned.items())]
+
+
+def pairing(plan: Plan) -> str:
+    """Return whether differences are paired, as text. Who knows what a seed governs in training code of the user's."""
+    if not plan.is_paired:
+        return "unpaired (Welch)"
+    return "paired by seed number" if plan.trainable else "paired by seed"
 
 
 def variance_text(table: Table) -> str:

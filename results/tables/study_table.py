@@ -8,6 +8,7 @@ from results.records import INTERVAL, Claim, InteractionRow, Interval, NoteSubje
 from results.statistics import claims, contrast, intervals, tuned_pairs, tuning
 from results.statistics.arms import ArmResults, Contrast, arm_results, simultaneous_intervals, tested_contrasts
 from results.statistics.claims import JudgedClaim, JudgedInteraction
+from results.statistics.contrast import Sample
 from results.statistics.tuning import PointChoice
 from results.store.schemas import Plan
 from results.store.schemas.metrics import share_text
@@ -154,7 +155,7 @@ def arm_row(results: ArmResults, plan: Plan) -> Row:
 
 def compared_rows(arm_rows: Sequence[Row], contrasts: Mapping[str, Contrast], judged: bool) -> list[Row]:
     """Return the rows with their differences from the baseline."""
-    usual = notes.usual_deviation([each.pair.own for each in contrasts.values()])
+    usual = notes.usual_deviation(contrasts.values())
     rows = []
     for row in arm_rows:
         if row.arm in contrasts:
@@ -168,21 +169,21 @@ def row_with_contrast(row: Row, contrast: Contrast, judged: bool, usual: float) 
 
     usual: see `notes.outlier_notes`.
     """
-    pairs = contrast.pair.own
+    own = contrast.pair.own
     plan = contrast.pair.plan
-    difference = pairs.mean
-    ratio = tuned_pairs.error_ratio(contrast.arm.sample, contrast.baseline.sample, plan.primary_metric)
+    difference = own.mean
+    ratio = tuned_pairs.error_ratio(contrast.arm.sample, contrast.baseline.sample, plan)
     if ratio is not None:
         row = replace(row, error_ratio=ratio.value, error_ratio_ci95=ratio.interval(lowest=0.0))
     row = replace(
         row,
         delta=difference.value,
         delta_ci95=difference.interval(),
-        n_pairs=difference.n,
-        images_share=pairs.images_share,
+        n_pairs=difference.n if plan.is_paired else None,
+        images_share=own.images_share,
     )
-    if pairs.mean_over_images is not None:
-        row = replace(row, delta_ci95_images=pairs.mean_over_images.interval())
+    if own.mean_over_images is not None:
+        row = replace(row, delta_ci95_images=own.mean_over_images.interval())
     if not any(contrast.unstable):
         met = contrast.margin_met
         if met is not None and isinstance(plan.margin, str):
@@ -194,7 +195,7 @@ def row_with_contrast(row: Row, contrast: Contrast, judged: bool, usual: float) 
     return row.with_notes(
         [
             *difference_notes(contrast, row.verdict),
-            *notes.outlier_notes(pairs, usual, plan.primary_metric),
+            *notes.outlier_notes(contrast, usual),
             *notes.speed_notes(contrast.arm.arm, row, plan.primary_metric),
         ]
     )
@@ -202,19 +203,20 @@ def row_with_contrast(row: Row, contrast: Contrast, judged: bool, usual: float) 
 
 def difference_notes(contrast: Contrast, word: str | None) -> list[str]:
     """Return the notes on an arm's difference from its baseline. word: the verdict, or None."""
-    pairs = contrast.pair.own
+    own = contrast.pair.own
     texts = []
-    if pairs.mean.n < max(contrast.arm.sample.mean.n, contrast.baseline.sample.mean.n):
-        common = f"the difference is over {sentences.seeds_text(pairs.seeds)}, which both arms finished"
-        texts.append(common if pairs.seeds else "no seed finished in both arms")
-    if pairs.mean.se is None:
-        texts.append(notes.no_interval_note(pairs.mean, contrast.p))
-    if pairs.lacks_correctness:
+    is_paired = contrast.pair.plan.is_paired
+    if is_paired and own.mean.n < max(contrast.arm.sample.mean.n, contrast.baseline.sample.mean.n):
+        common = f"the difference is over {sentences.seeds_text(own.seeds)}, which both arms finished"
+        texts.append(common if own.seeds else "no seed finished in both arms")
+    if own.mean.se is None:
+        texts.append(notes.no_interval_note(own.mean, contrast.p))
+    if isinstance(own, Sample) and own.lacks_correctness:
         texts.append("the interval leaves out that repetitions share their images: per-image correctness is missing")
     return texts + notes.verdict_notes(
         word,
-        pairs.mean,
-        pairs.tested,
+        own.mean,
+        own.tested,
         contrast.p_holm,
         family=contrast.family,
         tie=contrast.tie,
@@ -269,7 +271,7 @@ def claim_record(judged: JudgedClaim) -> Claim:
         delta=difference.value,
         delta_ci95=difference.interval(),
         p_holm=test.p_holm,
-        n_pairs=difference.n,
+        n_pairs=difference.n if test.pair.plan.is_paired else None,
         note=note,
         of=f"{test.arm.name} - {test.baseline.name}",
     )

@@ -11,6 +11,7 @@ from results.store.schemas.base import Axes, Count, Flops, Schema, Seconds, Seed
 from results.store.schemas.metrics import BEFORE_0_25, Margin, Metric, metric_by_name
 
 Positive = Annotated[int, Field(ge=1)]
+Paired = Literal["by-seed", "no"] | None
 
 
 class PlannedTrial(Schema):
@@ -212,12 +213,18 @@ class Declaration(Schema):
     margin: Margin | None  #: Largest difference that counts as equivalent, or a share of the baseline's error.
     baseline: str  #: The arm that the others are compared with.
     grows: bool = False  #: Whether the study declares that seeds may be added after a table.
+    paired: Paired = None  #: As in the plan.
     seeds: list[Seed]  #: Seeds with which every arm is trained.
     family: Count  #: Number of contrasts that Holm's method corrects together.
     points_family: Count = 0  #: Number of contrasts between arms at equal values on the tuning grid.
     claims: list[str] = []  #: Claims that compare two arms.
     arms: dict[str, DeclaredArm]  #: Arm -> its baseline and trials.
     ended: list[TrialId]  #: Trials of the plan that had results when this was declared.
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether differences between arms are paired by seed."""
+        return self.paired != "no"
 
     @field_validator("time")
     @classmethod
@@ -253,6 +260,8 @@ class Plan(Schema):
     study: Annotated[str, Field(min_length=1)]  #: Name of the study.
     recipe: str  #: Name of the recipe.
     trainable: str = ""  #: What its trials train, as module:attribute. Empty: Vision Transformers.
+    #: How seeds of arms belong together, as a recipe of training code declares it. Without, by seed.
+    paired: Paired = None
     overrides: Settings  #: Settings given on the last command line.
     question: str  #: The question that the study answers.
     source: str  #: Publication from which the question comes.
@@ -320,6 +329,11 @@ class Plan(Schema):
         """The training objective that all arms share, or "" if the arms differ."""
         objectives = {arm.config.get("objective", "classification") for arm in self.arms}
         return str(objectives.pop()) if len(objectives) == 1 else ""
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether differences between arms are paired by seed."""
+        return self.paired != "no"
 
     @property
     def primary_metric(self) -> Metric:

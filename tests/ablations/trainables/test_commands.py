@@ -38,6 +38,8 @@ BAD_RECIPES = [
     ("train: python train.py {lr}\nconfig: {lr: {a: 1}}", "config: lr: a plain value: nested settings have names with"),
     ("train: python train.py {seed}\nconfig: {seed: 1}", "seed"),
     ("train: a.py:f\nmetrics: {f1: {better: higher, printed: 'f1:'}}", "metrics: printed: is for a command"),
+    ("train: python train.py {lr}\npaired: maybe", "paired=maybe: 'by-seed' or 'no'"),
+    ("train: ''\nmetrics: {}\npaired: no", "paired=no: is for a command or function"),
     ("train: closed_form:CLOSED_FORM\nmetrics: {}\ncode: [a.py]", "code: is for a command: write its command"),
 ]  # fmt: skip
 
@@ -67,6 +69,15 @@ def test_a_study_of_a_command_gets_verdicts(tmp_path: Path, monkeypatch: pytest.
     assert [
         (line.step, line.number("loss")) for line in store.read_metrics(store.trial(runs, todo[0].id).state().attempt)
     ] == [(step, 1 / step) for step in range(1, 6)]
+
+
+@pytest.mark.parametrize(("line", "is_paired"), [("", True), ("    paired: no\n", False)])
+def test_a_recipe_says_whether_seeds_pair_and_no_id_depends_on_it(tmp_path: Path, line: str, is_paired: bool) -> None:
+    runs, todo = planned(tmp_path, recipe=RECIPE + line)
+    (plan,) = store.read_plans(runs).readable
+    assert plan.is_paired == is_paired
+    _, others = planned(tmp_path / "other")
+    assert [job.id for job in todo] == [job.id for job in others]
 
 
 def test_an_id_is_of_settings_template_and_code_but_of_no_folder(tmp_path: Path) -> None:
