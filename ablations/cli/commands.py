@@ -37,6 +37,7 @@ COMMANDS = {  # panel of the help -> name of the command -> (its function, the f
         "compare": ("tables:compare", "Compare two sets of results, arm by arm."),
         "export": ("exchange:export", "Export results to a file or a tracker."),
         "import": ("exchange:import_", "Take in an export, or a table of other runs."),
+        "verify": ("training:verify", "Train some trials of others anew, and compare."),
     },
     "Data": {
         "data download": ("data:download", "Download a built-in data set."),

@@ -1,23 +1,25 @@
-"""The commands `ablate run` and `train`, which train on this machine."""
+"""The commands `ablate run`, `train` and `verify`, which train on this machine."""
 
 import shlex
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ablations.cli.answer import show_json
+from ablations.cli.answer import fail_if, show_json
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import data_folders, ensure_publishable, folder_options, make_place
 from ablations.cli.inputs.preparation import ensure_data, ensure_trainable, prepare_plans, take_from
-from ablations.cli.inputs.words import SETTINGS, parse_words
+from ablations.cli.inputs.words import SETTINGS, parse_words, refuse_csv
 from ablations.cli.running import finish, train_here
 from ablations.execution import retry as retrying
 from ablations.jobs import Job, jobs
-from ablations.planning import estimate
+from ablations.planning import estimate, verification
 from ablations.planning.saved_plans import save_plan
 from ablations.study.naming import RECIPE
 from ablations.study.reading import read_recipe
@@ -242,3 +244,51 @@ def link_of(settings: Settings) -> str:
 def parent_names(before: Sequence[Job]) -> dict[str, str]:
     """Return job id -> display name, nearest ancestor first. before: the ancestors' jobs, oldest first."""
     return {job.id: f"trial {job.id}" for job in reversed(before)}
+
+
+def verify(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE|DIR", help="An export, or a run directory with imported trials.")
+    ],
+    sample: Annotated[int, typer.Option("--sample", metavar="N", min=1, help="How many trials to train.")] = 3,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Which trials are chosen.")] = 0,
+    recipe: Annotated[
+        str | None,
+        parameters.recipe_option("The recipe whose `train` is the code, if that lies elsewhere here.", "as there"),
+    ] = None,
+    runs: Annotated[Path | None, parameters.runs_option("DIR", "Train in this folder, and keep it.")] = None,
+    plugin: parameters.Plugins = None,
+    data_dir: parameters.DataDir = None,
+    workers: parameters.Workers = None,
+    as_json: parameters.AsJson = False,
+) -> None:
+    """Train some trials of others anew, and compare.
+
+    Chooses trials of an export, or of those that were imported into a run directory. Compares weights and metrics, and
+    names what differs between the machines. The exit status is 1 if a trial comes out otherwise.
+
+    Examples:
+
+        ablate verify results.parquet --sample 3
+        ablate verify runs --sample 5 --seed 1 --json
+    """
+    refuse_csv(file)
+    found = verification.claims(file)
+    chosen = verification.sampled(found, sample, seed)
+    if recipe is not None:
+        trainable = read_recipe(recipe).trainable
+        chosen = [verification.with_code(claim, trainable) for claim in chosen]
+    with ExitStack() as stack:
+        folder = runs or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ablate-verify-")))
+        place = make_place(folder, data_dir, plugin)
+        ensure_trainable([claim.job for claim in chosen], place)
+        todo = verification.checked_jobs(chosen, place.runs)
+        trained = train_here(todo, place, workers)
+        if trained.stopped:
+            finish(trained, len(todo), "")
+        results = [verification.verified(claim, place.runs) for claim in chosen]
+    if as_json:
+        show_json([{"source": str(file), "seed": seed, "candidates": len(found), "trials": results}])
+    else:
+        print(verification.summary(file, results, len(found), seed))
+    fail_if(not all(one.is_equal for one in results))

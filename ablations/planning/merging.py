@@ -19,7 +19,7 @@ from commonfloor.files import read_bytes
 from results import export, store
 from results.store import eval_files, lease, ledger, record
 from results.store.record import NAMED, Correct, Record
-from results.store.schemas import Declaration, EvalSummary, Settings
+from results.store.schemas import Declaration, EvalSummary, Plan, Settings
 from results.store.schemas.metrics import MEASURES
 from results.study_results import NO_METRICS, TEXTS, StudyResults
 from results.units import amount_text
@@ -168,6 +168,8 @@ def merge_export(path: Path, runs: Path) -> Merged:
     """
     studies = export.read(path)
     trials: dict[str, ForeignTrial] = {}
+    for study in studies:
+        refuse_table(path, study.plan)
     try:
         for study in studies:
             there = saved_plan(runs, study.name)
@@ -188,6 +190,14 @@ def merge_export(path: Path, runs: Path) -> Merged:
             ledger.write(runs, declared)
     names = [study.name for study in studies]
     return Merged(names, written, len(ended) - written, len(trials) - len(ended))
+
+
+def refuse_table(path: Path, plan: Plan) -> None:
+    """Raise ValueError if a plan is of a table of runs, which no one can train from it."""
+    if plan.recipe == "imported" and plan.description.startswith("Imported from "):  # as results.imported writes them
+        raise ValueError(
+            f"{path}: {plan.name} was a table of runs, which says nothing of code: read it by --runs {path}"
+        )
 
 
 def exported_trials(study: StudyResults, trainable: str) -> Iterator[ForeignTrial]:

@@ -68,6 +68,11 @@ def test_commands_that_print_paths_and_logs_print_json_too(copied: Ablate) -> No
     assert not any(Path(one["path"]).exists() for one in clean["files"])
 
 
+def test_a_trial_of_the_export_comes_out_with_the_same_weights(there: Ablate) -> None:
+    found = json_output(there, "verify", "all.parquet", "--sample", "1")
+    assert [one["outcome"] for one in found["trials"]] == ["identical"]
+
+
 def test_plan_has_the_keys_that_others_rely_on(there: Ablate) -> None:
     words = ("plan", *STUDY_HERE, "--seeds", "4")
     plan = json_output(there, *words)

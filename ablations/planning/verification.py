@@ -1,0 +1,207 @@
+"""Trials of others trained anew, and compared with what was reported of them."""
+
+import math
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import stdev
+from typing import Any, Literal
+
+from ablations.jobs import Job, jobs
+from ablations.planning.merging import ForeignTrial, exported_trials, recorded_trial, refuse_table
+from results.load import load_studies
+from results.store import record
+from results.study_results import StudyResults
+from results.tables.trial_notes import comparable_fields
+
+FLOAT32 = 1e-6  # relative: the six decimal digits that every 32-bit number holds
+
+Outcome = Literal["identical", "equal", "rounded", "differs", "failed"]
+TEXTS: dict[Outcome, str] = {
+    "identical": "identical: weights and metrics",
+    "equal": "metrics equal",
+    "rounded": "metrics equal to six digits, as many as 32-bit numbers hold",
+    "differs": "DIFFERS",
+    "failed": "FAILED",
+}
+
+
+GROWS = "Another device or version rounds differently, and training lets rounding grow: judge it by the sd over seeds."
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A trial as it was reported. spread: metric -> standard deviation over the seeds of its arm, if there are two."""
+
+    study: str
+    job: Job
+    trial: ForeignTrial
+    spread: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A metric as it was reported and as it is here. seed_sd: the standard deviation over seeds; None if unknown."""
+
+    theirs: float | None
+    ours: float | None
+    seed_sd: float | None
+
+    @property
+    def is_rounding(self) -> bool:
+        if self.theirs is None or self.ours is None:
+            return False
+        return math.isclose(self.theirs, self.ours, rel_tol=FLOAT32)
+
+    def text(self, name: str) -> str:
+        if self.theirs is None or self.ours is None:
+            return f"{name} only {'here' if self.theirs is None else 'there'}"
+        text = f"{name} {self.theirs:.6g} there, {self.ours:.6g} here: {self.ours - self.theirs:+.2g}"
+        if self.seed_sd:
+            text += f", {abs(self.ours - self.theirs) / self.seed_sd:.2g} times the sd over seeds ({self.seed_sd:.2g})"
+        return text
+
+
+@dataclass(frozen=True)
+class Verified:
+    """How a trial came out here.
+
+    metrics: those that are not equal. machine: field -> (there, here), for each field that differs.
+    """
+
+    study: str
+    arm: str
+    seed: int
+    id: str
+    outcome: Outcome
+    reason: str
+    metrics: Mapping[str, Difference]
+    machine: Mapping[str, tuple[str, str]]
+
+    @property
+    def is_equal(self) -> bool:
+        return self.outcome in ("identical", "equal", "rounded")
+
+    @property
+    def lines(self) -> list[str]:
+        how = TEXTS[self.outcome]
+        if self.reason:
+            how += f" ({self.reason})"
+        details = [f"    {one.text(name)}" for name, one in self.metrics.items()]
+        return [f"  {self.study} {self.arm} seed {self.seed} ({self.id}): {how}", *details]
+
+
+def claims(source: Path) -> dict[str, Claim]:
+    """Return trial id -> claim, for each ended trial of an export, or each imported trial of a run directory.
+
+    Trials that start from others are left out, as those are not in an export. Raises ValueError if no trial is left.
+    """
+    found: dict[str, Claim] = {}
+    for study in load_studies(source):
+        refuse_table(source, study.plan)
+        planned = {job.id: job for job in jobs([study.plan])}
+        for trial in exported_trials(study, study.plan.trainable):
+            is_theirs = source.is_file() or trial.row["imported"]
+            if trial.has_ended and is_theirs and not planned[trial.id].parents:
+                job = replace(planned[trial.id], evals=())
+                found[trial.id] = Claim(study.name, job, trial, spread(study, job.arm))
+    if not found:
+        which = "ended" if source.is_file() else "imported"
+        raise ValueError(f"{source}: no {which} trial to train anew (trials that start from others are left out)")
+    return found
+
+
+def spread(study: StudyResults, arm: str) -> dict[str, float]:
+    """Return metric -> standard deviation over the seeds of an arm, for metrics with two values or more."""
+    deviations = {}
+    for name in study.metrics:
+        values = []
+        for own, value in zip(study.columns["arm"], study.columns[name], strict=True):
+            if own == arm and not math.isnan(value):
+                values.append(value)
+        if len(values) > 1:
+            deviations[name] = stdev(values)
+    return deviations
+
+
+def sampled(found: Mapping[str, Claim], number: int, seed: int) -> list[Claim]:
+    ids = random.Random(seed).sample(sorted(found), min(number, len(found)))
+    return [found[trial_id] for trial_id in ids]
+
+
+def with_code(claim: Claim, trainable: str) -> Claim:
+    """Return a claim about a trial that other code is to train, such as the same script in another folder."""
+    return replace(claim, job=replace(claim.job, trainable=trainable), trial=replace(claim.trial, trainable=trainable))
+
+
+def checked_jobs(chosen: Iterable[Claim], runs: Path) -> list[Job]:
+    """Return the jobs to train. Raises ValueError if a trial has another id here, or was imported into `runs`."""
+    todo = []
+    for claim in chosen:
+        settings = claim.trial.check_id()
+        there = record.read(runs, claim.job.id, ("provenance",))
+        if there.values.get("imported"):
+            raise ValueError(f"--runs {runs}: trial {claim.job.id} was imported there: give another folder")
+        todo.append(replace(claim.job, config=settings))
+    return todo
+
+
+def verified(claim: Claim, runs: Path) -> Verified:
+    """Return how a trial came out in a run directory."""
+    ours = recorded_trial(runs, claim.job, record.read(runs, claim.job.id, record.PARTS))
+    theirs = claim.trial
+    outcome: Outcome = "failed"
+    reason = str(ours.row["reason"])
+    metrics: dict[str, Difference] = {}
+    if ours.has_ended:
+        metrics = differences(theirs, ours, claim.spread)
+        outcome, reason = compared(theirs, ours, metrics)
+    job = claim.job
+    seed = int(job.config["seed"])
+    machine = machines(theirs.row, ours.row) if ours.has_ended else {}
+    return Verified(claim.study, job.arm, seed, job.id, outcome, reason, metrics, machine)
+
+
+def differences(theirs: ForeignTrial, ours: ForeignTrial, spread: Mapping[str, float]) -> dict[str, Difference]:
+    """Return the metrics that are not equal."""
+    before, now = theirs.result()["metrics"], ours.result()["metrics"]
+    names = dict.fromkeys([*before, *now])
+    return {
+        name: Difference(before.get(name), now.get(name), spread.get(name))
+        for name in names
+        if before.get(name) != now.get(name)
+    }
+
+
+def compared(theirs: ForeignTrial, ours: ForeignTrial, metrics: Mapping[str, Difference]) -> tuple[Outcome, str]:
+    """Return how two results of a trial compare, and what is to add. metrics: those that are not equal."""
+    before, now = theirs.row["weights_sha256"], ours.row["weights_sha256"]
+    if theirs.row["status"] != ours.row["status"]:
+        return "differs", f"{theirs.row['status']} there, {ours.row['status']} here"
+    if metrics:
+        return "rounded" if all(one.is_rounding for one in metrics.values()) else "differs", ""
+    if before and before == now:
+        return "identical", ""
+    return "equal", "other weights" if before and now else "no weights are known"
+
+
+def machines(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """Return field -> (there, here) for the known facts of code, device and versions that differ."""
+    before, now = comparable_fields(theirs), comparable_fields(ours)
+    return {name: (before[name], now[name]) for name in before if before[name] and before[name] != now.get(name)}
+
+
+def summary(source: Path, results: Sequence[Verified], candidates: int, seed: int) -> str:
+    """Return the results as text."""
+    lines = [f"{source}: {len(results)} of {candidates} trials trained anew (--seed {seed})"]
+    differing: dict[str, tuple[str, str]] = {}
+    for one in results:
+        lines += one.lines
+        differing |= one.machine
+    for name, (before, now) in differing.items():
+        lines.append(f"  {name}: {before} there, {now or 'unknown'} here")
+    if differing and not all(one.is_equal for one in results):
+        lines.append(f"  {GROWS}")
+    equal = sum(one.is_equal for one in results)
+    return "\n".join([*lines, f"{equal} equal, {len(results) - equal} not"])

@@ -1,0 +1,141 @@
+"""`ablate verify` trains trials of others anew, and says how they come out."""
+
+import shutil
+from pathlib import Path
+
+import commands
+import pytest
+from closed_form import RECIPE, STUDY
+from designs import STUDY_HERE, write
+from in_process import Ablate, json_output, refusal
+
+from ablations.planning.verification import claims, sampled
+from results import export, store
+from results.load import load_studies
+from results.study_results import StudyResults
+
+
+@pytest.fixture
+def there(tmp_path: Path, ablate: Ablate) -> Path:
+    """A run directory of 6 trials, whose weights and losses have a closed form, and its export `there.parquet`."""
+    write(tmp_path, "s", STUDY)
+    write(tmp_path, "r", RECIPE)
+    assert ablate("run", *STUDY_HERE, "--runs", "there")[0] == 0
+    assert ablate("export", "--runs", "there", "--out", "there.parquet")[0] == 0
+    return tmp_path / "there"
+
+
+def changed(runs: Path, column: str, value: float | str) -> StudyResults:
+    """Export a study as `changed.parquet` with one value of its first trial changed. A number is a factor."""
+    (study,) = load_studies(runs)
+    before = study.columns[column][0]
+    study.columns[column][0] = value * before if isinstance(value, float) else value
+    export.write([study], runs.with_name("changed.parquet"))
+    return study
+
+
+def test_trials_that_come_out_equal_are_so_reported(there: Path, tmp_path: Path, ablate: Ablate) -> None:
+    found = json_output(ablate, "verify", "there.parquet", "--sample", "4", "--runs", "anew")
+    assert (found["candidates"], [one["outcome"] for one in found["trials"]]) == (6, ["identical"] * 4)
+    assert {one["id"] for one in found["trials"]} == {path.name for path in (tmp_path / "anew/trials").iterdir()}
+    status, output, _ = ablate("verify", "there.parquet")
+    assert (status, output.count("identical: weights and metrics")) == (0, 3)
+    assert output.startswith("there.parquet: 3 of 6 trials trained anew (--seed 0)\n")
+    assert output.endswith("3 equal, 0 not\n")
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "outcome"),
+    [("loss", 1.01, "differs"), ("loss", 1 + 1e-9, "rounded"), ("weights_sha256", "0" * 64, "equal")],
+)
+def test_a_difference_stands_beside_the_sd_over_seeds(
+    there: Path, ablate: Ablate, column: str, value: float | str, outcome: str
+) -> None:
+    study = changed(there, column, value)
+    status, output, _ = ablate("verify", "changed.parquet", "--sample", "6", "--json")
+    assert (status, f'"outcome": "{outcome}"' in output) == (int(outcome == "differs"), True)
+    assert output.count('"outcome": "identical"') == 5
+    output = ablate("verify", "changed.parquet", "--sample", "6")[1]
+    if outcome == "differs":
+        deviation = study.trials[study.trials["arm"] == "rate=0.5"]["loss"].std()
+        assert "rate=0.5 seed 0" in output
+        shift = 0.125 * 0.01 / deviation  # the loss of rate 0.5 at seed 0 is 0.5 ** 3
+        assert f"0.12625 there, 0.125 here: -0.0013, {shift:.2g} times the sd over seeds ({deviation:.2g})" in output
+        assert output.endswith("5 equal, 1 not\n")
+
+
+def test_the_seed_chooses_the_trials(there: Path) -> None:
+    found = claims(there.with_suffix(".parquet"))
+    chosen = {seed: [claim.job.id for claim in sampled(found, 2, seed)] for seed in range(9)}
+    assert len({*map(tuple, chosen.values())}) > 1
+    assert [claim.job.id for claim in sampled(found, 2, 3)] == chosen[3]
+    assert {claim.job.id for claim in sampled(found, 99, 0)} == {*found}
+
+
+def test_of_a_run_directory_imported_trials_are_chosen(there: Path, ablate: Ablate) -> None:
+    assert "there: no imported trial to train anew" in refusal(ablate, "verify", "there")
+    trials = sorted((there / "trials").iterdir())
+    for path in trials[:2]:
+        shutil.rmtree(path)
+    assert ablate("run", *STUDY_HERE, "--runs", "here", "--from", "there")[0] == 0
+    found = json_output(ablate, "verify", "here", "--sample", "6")
+    assert {one["id"] for one in found["trials"]} == {path.name for path in trials[2:]}
+    message = refusal(ablate, "verify", "here", "--runs", "here")
+    assert "/here: trial " in message
+    assert "was imported there: give another folder" in message
+
+
+def test_other_machines_are_named(there: Path, ablate: Ablate) -> None:
+    changed(there, "torch", "1.0")
+    (study,) = load_studies(there)
+    study.columns["device"] = ["A core"] * 6
+    study.columns["loss"][0] *= 2
+    export.write([study], there.with_name("changed.parquet"))
+    output = ablate("verify", "changed.parquet", "--sample", "6")[1]
+    assert "  device: A core there, " in output
+    assert "judge it by the sd over seeds" in output
+
+
+FAILS = "import os\nassert 'FAIL' not in os.environ, 'no license'\n" + commands.SCRIPT
+
+
+def test_code_in_another_folder_is_named_by_the_recipe(
+    tmp_path: Path, ablate: Ablate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the files of the code there is one line; a trial that fails is named with its cause."""
+    for folder in ("there", "here"):
+        commands.planned(tmp_path / folder, FAILS, study=commands.ONE_ARM)
+    assert ablate("run", "there/s.yaml", "--recipe", "there/r.yaml", "--runs", "there/runs")[0] == 0
+    assert ablate("export", "--runs", "there/runs", "--out", "all.parquet")[0] == 0
+    assert "metrics equal (no weights are known)" in ablate("verify", "all.parquet", "--sample", "1")[1]
+    shutil.rmtree(tmp_path / "there")
+    message = refusal(ablate, "verify", "all.parquet")
+    assert "there: the folder of the code is not on this machine" in message
+    status, output, errors = ablate("verify", "all.parquet", "--recipe", "here/r.yaml", "--sample", "2")
+    assert (status, "2 equal, 0 not" in output) == (0, True), errors
+    monkeypatch.setenv("FAIL", "1")
+    status, output, _ = ablate("verify", "all.parquet", "--recipe", "here/r.yaml", "--sample", "1")
+    assert (status, ": FAILED (" in output, "0 equal, 1 not" in output) == (1, True, True)
+    (tmp_path / "here" / "train.py").write_text("other")
+    message = refusal(ablate, "verify", "all.parquet", "--recipe", "here/r.yaml")
+    assert "here: other code, plug-ins or data" in message
+
+
+def test_a_table_of_runs_cannot_be_verified_or_merged(tmp_path: Path, ablate: Ablate) -> None:
+    rows = [f"{model},{seed},0.{seed}{model}" for model in (1, 2) for seed in range(3)]
+    (tmp_path / "runs.csv").write_text("\n".join(["model,seed,acc", *rows]))
+    assert ablate("import", "runs.csv", "--arm", "model", "--metric", "acc", "--baseline", "1")[0] == 0
+    for command in ("verify", "import"):
+        assert "runs@imported was a table of runs, which says nothing of code" in refusal(
+            ablate, command, "runs.parquet"
+        )
+    assert "runs.csv: a .csv is for other programs" in refusal(ablate, "verify", "runs.csv")
+    assert "nowhere" in refusal(ablate, "verify", "nowhere")
+
+
+def test_an_unfinished_trial_is_no_candidate(there: Path) -> None:
+    (study,) = load_studies(there)
+    study.columns["status"][:2] = ["failed", "missing"]
+    export.write([study], there.with_suffix(".parquet"))
+    assert len(claims(there.with_suffix(".parquet"))) == 4
+    assert store.trial(there, study.columns["id"][0]).id not in claims(there.with_suffix(".parquet"))
