@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from vitcore.interop.torchvision_vit import from_torchvision
     from vitcore.model.block import BLOCK, Block
     from vitcore.model.build import build
+    from vitcore.model.classifier import Classifier
     from vitcore.model.head import HEAD, Head
     from vitcore.model.initialization import constant, normal
     from vitcore.model.mlp import MLP, FeedForward
@@ -30,17 +31,18 @@ if TYPE_CHECKING:
     from vitcore.model.self_attention import SELF_ATTENTION, SelfAttention
     from vitcore.model.stem import STEM, Stem
     from vitcore.model.vit import ViT
+    from vitcore.sizes import MODEL
     from vitcore.training.loop import train
     from vitcore.training.objectives import OBJECTIVE, Objective
     from vitcore.training.optimizers import OPTIMIZER, Optimizer
     from vitcore.training.schedules import SCHEDULE, Schedule
 
 __all__ = [
-    "AUGMENT", "BLOCK", "EVAL", "HEAD", "MLP", "NORM", "OBJECTIVE", "OPTIMIZER", "POOLING", "POSITION", "SCHEDULE",
-    "SELF_ATTENTION", "STEM", "Augment", "Block", "Computed", "Config", "ConfigError", "Context", "Eval", "FeedForward",
-    "Grid", "Head", "Norm", "Objective", "Optimizer", "Options", "Pooling", "Position", "Schedule", "SelfAttention",
-    "Stem", "ViT", "build", "constant", "from_timm", "from_torchvision", "load_npz", "measure", "normal", "to_timm",
-    "train", "trial_id",
+    "AUGMENT", "BLOCK", "EVAL", "HEAD", "MLP", "MODEL", "NORM", "OBJECTIVE", "OPTIMIZER", "POOLING", "POSITION",
+    "SCHEDULE", "SELF_ATTENTION", "STEM", "Augment", "Block", "Classifier", "Computed", "Config", "ConfigError",
+    "Context", "Eval", "FeedForward", "Grid", "Head", "Norm", "Objective", "Optimizer", "Options", "Pooling",
+    "Position", "Schedule", "SelfAttention", "Stem", "ViT", "build", "constant", "from_timm", "from_torchvision",
+    "load_npz", "measure", "normal", "to_timm", "train", "trial_id",
 ]  # fmt: skip
 MODULES = {
     "vitcore.analysis.cost": ["measure"],
@@ -54,6 +56,7 @@ MODULES = {
     "vitcore.interop.torchvision_vit": ["from_torchvision"],
     "vitcore.model.block": ["BLOCK", "Block"],
     "vitcore.model.build": ["build"],
+    "vitcore.model.classifier": ["Classifier"],
     "vitcore.model.head": ["HEAD", "Head"],
     "vitcore.model.initialization": ["constant", "normal"],
     "vitcore.model.mlp": ["MLP", "FeedForward"],
@@ -63,6 +66,7 @@ MODULES = {
     "vitcore.model.self_attention": ["SELF_ATTENTION", "SelfAttention"],
     "vitcore.model.stem": ["STEM", "Stem"],
     "vitcore.model.vit": ["ViT"],
+    "vitcore.sizes": ["MODEL"],
     "commonfloor.options": ["ConfigError", "Options"],
     "vitcore.training.loop": ["train"],
     "vitcore.training.objectives": ["OBJECTIVE", "Objective"],

@@ -13,7 +13,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, create_model, model_s
 from commonfloor.messages import unknown_key
 from commonfloor.options import ConfigError, Options
 from vitcore.settings import KERNELS, Fraction, Many, Settings
-from vitcore.sizes import check_sizes, is_architectural, is_reference, sizes
+from vitcore.sizes import check_sizes, is_architectural, is_whole, sizes
 
 Values = Mapping[str, Any]
 REMOVED = {"token_merging": 0}  # settings of earlier versions -> the value that had no effect
@@ -23,10 +23,10 @@ class Config(Settings):
     """The settings of a trial: everything that its outcome depends on, and how it runs.
 
     `model="S/16"` sets width, depth, heads, mlp_ratio and patch. With a reference model such as
-    `model="timm/resnet18"`, the fields from width to init do not apply. `epochs` is accepted in place of `steps` and is
-    converted to `steps`. `image_size`, `channels` and `classes` come from `data` unless they are set. An option of a
-    variant is spelled `Config(position="mine", **{"position.base": 100.0})`. The field `options` then holds every
-    validated option of the chosen variants, including defaults.
+    `model="timm/resnet18"`, or a plug-in's model, the fields from width to init do not apply. `epochs` is accepted in
+    place of `steps` and is converted to `steps`. `image_size`, `channels` and `classes` come from `data` unless they
+    are set. An option of a variant is spelled `Config(position="mine", **{"position.base": 100.0})`. The field
+    `options` then holds every validated option of the chosen variants, including defaults.
 
     Raises ConfigError if a key is unknown, a type is wrong, or a value or a combination of values is impossible. Raises
     OSError if a file of an image folder cannot be read.
@@ -41,7 +41,7 @@ class Config(Settings):
         values = merge(values)
         model = values.get("model")
         for key in values:
-            if is_reference(model) and is_architectural(key):
+            if is_whole(model) and is_architectural(key):
                 raise ConfigError(f"{key}={values[key]}: model={model} has its own: leave it out")
         options = {key: values.pop(key) for key in list(values) if "." in key}  # as merge leaves them
         if options:
@@ -73,7 +73,7 @@ class Config(Settings):
 
     @model_serializer(mode="wrap")
     def applicable_settings(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Return the serialized settings. For a reference model from timm, architectural settings are left out."""
+        """Return the serialized settings. Architectural ones are left out for a model of timm or of a plug-in."""
         return {key: value for key, value in handler(self).items() if not (self.model and is_architectural(key))}
 
 
@@ -112,8 +112,8 @@ def merge(*layers: Values) -> dict[str, Any]:
 
     A layer that sets `steps` or `epochs` replaces the earlier length of training. A named size such as `S/16` becomes
     its fields, except for fields that its layer sets. `options` becomes dotted keys. A change of variant drops the
-    earlier options of the slot. A reference model (`timm/NAME`) drops the earlier architecture, and a named size drops
-    an earlier reference model. Raises ConfigError if a layer has both `steps` and `epochs`, an unknown size or invalid
+    earlier options of the slot. A model of timm or of a plug-in drops the earlier architecture, and a named size drops
+    an earlier model. Raises ConfigError if a layer has both `steps` and `epochs`, an unknown size or invalid
     `options`.
     """
     merged: dict[str, Any] = {}
@@ -125,10 +125,10 @@ def merge(*layers: Values) -> dict[str, Any]:
         if "epochs" in layer:
             merged.pop("steps", None)
         written = spread_options(layer)
-        if is_reference(written.get("model")):
+        if is_whole(written.get("model")):
             merged = {key: value for key, value in merged.items() if not is_architectural(key)}
         elif "model" in written:
-            merged.pop("model", None)
+            merged = {key: value for key, value in merged.items() if key.partition(".")[0] != "model"}
             written = sizes(written.pop("model")) | written
         for slot in written.keys() & Config.model_fields.keys():
             if written[slot] != merged.get(slot, Config.model_fields[slot].default):  # another variant

@@ -6,7 +6,8 @@ takes (slot, name). It raises AssertionError, or any error of the variant's own,
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import safetensors.torch
@@ -14,16 +15,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
+from commonfloor.options import ConfigError
 from vitcore.analysis.evals import EVAL
 from vitcore.config import Config, merge
 from vitcore.data.augment import AUGMENT
 from vitcore.data.splits import load
 from vitcore.keyed_random import image_keys
-from vitcore.model.build import build
+from vitcore.model.build import OtherModel, build, couples_images
 from vitcore.model.initialization import Initial, nearest_owner
 from vitcore.model.vit import ViT
 from vitcore.runtime.compile_cache import use_private_cache
 from vitcore.runtime.device import device_of
+from vitcore.sizes import is_reference
 from vitcore.training.evaluation import score
 from vitcore.training.loop import train
 from vitcore.training.run import Memory
@@ -32,6 +35,7 @@ from vitcore.training.state import Training
 from vitcore.variants import PARTS, VARIANTS
 
 Contract = Callable[[str, str], None]
+SIDES = (8, 32, 224)  # pixels of the digits for a model: its first that it takes
 EQUAL = 1e-9  # largest difference that counts as a rounding error of float64 numbers near 1
 SOURCE = re.compile(r"https?://\S+|arXiv \d{4}\.\d{4,5}")
 
@@ -39,13 +43,15 @@ SOURCE = re.compile(r"https?://\S+|arXiv \d{4}\.\d{4,5}")
 def contracts(slot: str, name: str) -> list[tuple[str, Contract]]:
     """Return a variant's contracts as pairs (description, check); raise AssertionError if there is no such variant.
 
-    slot: "model" for a reference model, such as timm/NAME; "eval" for an eval.
+    slot: "model" also for a reference model, such as timm/NAME; "eval" for an eval.
     """
-    if slot == "model":
+    if slot == "model" and is_reference(name):
         return [*CONTRACTS_OF_MODELS.items()]
     if slot == "eval":
         return [*CONTRACTS_OF_EVALS.items()]
     assert name in VARIANTS[slot], f"{slot}={name}: no such entry"
+    if slot == "model":
+        return [*CONTRACTS_OF_MODELS.items(), *CONTRACTS_OF_CLASSIFIERS.items()]
     of_parts = CONTRACTS_OF_PARTS if slot in PARTS else {}
     return [*CONTRACTS.items(), *of_parts.items(), *CONTRACTS_OF.get(slot, {}).items()]
 
@@ -54,7 +60,13 @@ def tiny(slot: str, name: str) -> Config:
     """Return a config for fast tests of the given variant: two layers, trained for four steps on the digits."""
     patch = 4 if slot == "stem" else 2  # a stem may halve the side more than once
     model = {"width": 16, "depth": 2, "heads": 2, "patch": patch, "pool": "gap"}
-    return Config(**merge(model, {"steps": 4, "batch": 8, "evaluations": 1}, {slot: name}))
+    settings = merge(model, {"steps": 4, "batch": 8, "evaluations": 1}, {slot: name})
+    if slot != "model":
+        return Config(**settings)
+    for side in SIDES:
+        with suppress(ConfigError):
+            return Config(**settings, image_size=side)
+    return Config(**settings)
 
 
 def trains(slot: str, name: str) -> None:
@@ -123,20 +135,29 @@ def declares_its_values(slot: str, name: str) -> None:
         if parameter is not None and not parameter.isnan().all():
             preset.append(parameter)
 
-    before = torch.are_deterministic_algorithms_enabled()
     hook = register_module_parameter_registration_hook(registered)
     try:
-        torch.use_deterministic_algorithms(True)
-        model = build(tiny(slot, name))
+        with nan_in_empty_tensors():
+            model = build(tiny(slot, name))
     finally:
         hook.remove()
-        torch.use_deterministic_algorithms(before)
     names = part_names(model, slot, name)
     for full, parameter in model.named_parameters():
         if full in names and any(parameter is value for value in preset):
             owner, own_name = nearest_owner(model, full)
             replaced = type(owner).initial is Initial.initial and owner.draw_of(own_name) is owner.draw_table
             assert not replaced, f"{full}: its value in __init__ is drawn over: draws = {{'{own_name}': constant(...)}}"
+
+
+@contextmanager
+def nan_in_empty_tensors() -> Iterator[None]:
+    """Let PyTorch fill empty tensors with NaN within the block."""
+    before = torch.are_deterministic_algorithms_enabled()
+    try:
+        torch.use_deterministic_algorithms(True)
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
 
 
 def trains_the_same_twice(slot: str, name: str) -> None:
@@ -198,7 +219,7 @@ def locates_patches(slot: str, name: str) -> None:
 def perturbed(config: Config) -> ViT:
     """Return a float64 model with noise of standard deviation 0.1 added to every parameter, including zeros."""
     model = build(config).double()
-    assert isinstance(model, ViT), "a reference model keeps timm's values"
+    assert isinstance(model, ViT), "no other model is perturbed"
     generator = torch.Generator().manual_seed(0)
     for parameter in model.parameters():
         parameter.add_(torch.randn(parameter.shape, dtype=torch.float64, generator=generator), alpha=0.1)
@@ -345,6 +366,30 @@ def finite_rates(slot: str, name: str) -> None:
             assert 0 <= rate < math.inf, f"{slot}={name}: {rate} at step {step} of {steps}"
 
 
+def sets_its_values(slot: str, name: str) -> None:
+    """Check that every parameter of a model has a value. During the check, PyTorch fills empty tensors with NaN."""
+    with nan_in_empty_tensors():
+        model = build(tiny(slot, name))
+    for full, parameter in model.named_parameters():
+        unset = parameter.isnan().any()
+        assert not unset, f"{full}: never gets a value: nn.init in __init__, or draws = {{'{full}': normal(0.02)}}"
+
+
+@torch.no_grad()
+def classifies_alone(slot: str, name: str) -> None:
+    """Check that no image changes the logits of another, in evaluation and, without batch norm, in training."""
+    config = tiny(slot, name)
+    model = build(config).double()
+    assert isinstance(model, OtherModel)
+    images = some_images(config)
+    may_differ = couples_images(model) or model.drops
+    for training in (False,) if may_differ else (False, True):
+        model.train(training)
+        alone = torch.cat([model(image) for image in images.split(1)])
+        off = (model(images) - alone).abs().max().item()
+        assert off < EQUAL, f"{slot}={name}: an image's logits depend on the images beside it"
+
+
 def after_one_step() -> Callable[[], bool]:
     """Return a `stop` that ends training after a step."""
     answers = iter([False])
@@ -384,6 +429,12 @@ CONTRACTS: dict[str, Contract] = {
     "says what it is": names_its_source,
 }
 CONTRACTS_OF_MODELS: dict[str, Contract] = {"deterministic": trains_the_same_twice, "resumes": resumes}
+CONTRACTS_OF_CLASSIFIERS: dict[str, Contract] = {
+    "trains": trains,
+    "sets all initial values": sets_its_values,
+    "classifies each image alone": classifies_alone,
+    "says what it is": names_its_source,
+}
 CONTRACTS_OF_EVALS: dict[str, Contract] = {"computes its metrics": computes_its_metrics}
 CONTRACTS_OF_PARTS: dict[str, Contract] = {
     "declares its initial values": declares_its_values,

@@ -13,9 +13,9 @@ from vitcore.config import Config
 from vitcore.data.lookup import describe
 from vitcore.model.position import POSITION
 from vitcore.settings import HOW_IT_RUNS
-from vitcore.sizes import REFERENCE, is_architectural, registered_digest
+from vitcore.sizes import REFERENCE, is_architectural, is_reference, registered_digest
 from vitcore.training.parents import LINKS, identifying_value
-from vitcore.variants import VARIANTS
+from vitcore.variants import chosen_variants
 
 # Values that stand for the behavior before a field existed. Never change them, even if a default changes.
 NEUTRAL: JsonSettings = {
@@ -66,12 +66,10 @@ def identity(config: Config) -> JsonSettings:
     for key in LINKS:
         if key in fields:
             fields[key] = identifying_value(key, getattr(config, key))
-    versions: JsonSettings = {
-        slot: variants[getattr(config, slot)].version(config) for slot, variants in VARIANTS.items()
-    }
-    if config.model:  # a reference model has no part of this package, whatever the fields say
-        fields = without_architecture(fields)
-        versions = without_architecture(versions)
+    versions: JsonSettings = {slot: variant.version(config) for slot, variant in chosen_variants(config).items()}
+    if config.model:  # which has no part of this package, whatever the fields say
+        fields = {name: value for name, value in fields.items() if not is_architectural(name)}
+    if is_reference(config.model):
         digest = registered_digest(config.model.removeprefix(REFERENCE))
         if digest:
             versions["model"] = digest
@@ -82,16 +80,12 @@ def identity(config: Config) -> JsonSettings:
     return fields
 
 
-def without_architecture(settings: JsonSettings) -> JsonSettings:
-    return {name: value for name, value in settings.items() if not is_architectural(name)}
-
-
 def options(config: Config) -> JsonSettings:
     """Return dotted key -> value for the chosen variants' options, without options at their neutral values."""
     neutral = {
         f"{slot}.{option}": value
-        for slot, variants in VARIANTS.items()
-        for option, value in variants[getattr(config, slot)].neutral_options().items()
+        for slot, variant in chosen_variants(config).items()
+        for option, value in variant.neutral_options().items()
     }
     return {key: value for key, value in config.options.items() if key not in neutral or value != neutral[key]}
 

@@ -6,6 +6,8 @@ batch, the device or earlier draws. Therefore, micro-batches, ranks and interrup
 """
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,6 +18,21 @@ Indices = np.ndarray[Any, np.dtype[np.int64]]
 Words = np.ndarray[Any, np.dtype[np.uint64]]
 Array = TypeVar("Array", Tensor, np.ndarray[Any, np.dtype[np.int32]])
 RngKeys = Tensor | None  # (B,), int64: the key of each image in this epoch; None if no random numbers are drawn
+
+
+def seed_of(seed: int, name: str) -> int:
+    """Return the seed of the random generator that draws the initial values called `name`."""
+    key = hashlib.sha256(f"{seed}/{name}".encode()).digest()
+    return int.from_bytes(key[:8], "big") >> 1
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
+    """Seed PyTorch's random generators within the block. The generators of the CPU and of `device` are restored."""
+    cuda = [device] if device is not None and device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda):
+        torch.manual_seed(seed)
+        yield
 
 
 def image_keys(seed: int, epochs: Indices, places: Indices) -> Tensor:

@@ -45,8 +45,8 @@ class Settings(Options):
     val_fraction: Annotated[float, Field(gt=0, le=0.5)] = 0.1
 
     # the model
-    #: A named size such as `S/16`, which sets width, depth, heads, mlp_ratio and patch, or a reference model from timm
-    #: (`timm/NAME`). A reference model fixes all settings from width to init.
+    #: A named size such as `S/16`, which sets width, depth, heads, mlp_ratio and patch, a reference model from timm
+    #: (`timm/NAME`), or a model of a plug-in. The last two fix all settings from width to init.
     model: str = ""
     width: Count = 192  #: D, the number of channels of a token.
     depth: Annotated[int, Field(ge=1, le=1024)] = 12  #: Number of encoder blocks, including any that the stem replaces.

@@ -1,10 +1,11 @@
-"""The sizes of a model, and the values of the setting `model`: named sizes, and reference models from timm."""
+"""The values of the setting `model`: named sizes, reference models from timm, and models of plug-ins."""
 
 import math
 import re
 import sys
+from typing import Any
 
-from commonfloor.messages import joined_names
+from commonfloor.messages import joined_names, spelling_hint
 from commonfloor.options import ConfigError
 from vitcore.settings import Settings
 
@@ -24,7 +25,8 @@ SIZES = {
 MOST_PATCHES = 2**16  # per image; the size of attention maps is its square
 REFERENCE = "timm/"  # model=timm/NAME is a classifier from timm
 REGISTERED: dict[str, str] = {}  # name in timm's registry -> digest of the plug-in that registered it
-# The fields that a reference model fixes, together with the options of these slots.
+MODEL: dict[str, type[Any]] = {}  # name -> a plug-in's model, a subclass of vitcore.model.classifier.Classifier
+# The fields that a reference model or a plug-in's model fixes, together with the options of these slots.
 ARCHITECTURE = (
     "width", "depth", "heads", "mlp_ratio", "mlp", "norm", "bias", "block", "self_attention", "embedding_norm",
     "patch", "position", "position_at", "pool", "final_norm", "registers", "stem", "head", "head_init", "layer_scale",
@@ -40,6 +42,11 @@ OTHER_SPELLING = re.compile(
 
 def is_reference(model: object) -> bool:
     return str(model).startswith(REFERENCE)
+
+
+def is_whole(model: object) -> bool:
+    """Return whether a value of `model` names a reference model or a plug-in's model, with its own architecture."""
+    return is_reference(model) or str(model) in MODEL
 
 
 def registered_digest(name: str) -> str:
@@ -59,7 +66,7 @@ def registered_digest(name: str) -> str:
 
 
 def is_architectural(key: str) -> bool:
-    """Return whether reference models from timm fix `key`, which is a field or an option such as `position.base`."""
+    """Return whether reference models and plug-ins' models fix `key`, a field or an option such as `position.base`."""
     return key.partition(".")[0] in ARCHITECTURE
 
 
@@ -82,8 +89,8 @@ def sizes(model: object) -> dict[str, float]:
     name, slash, patch = str(model).partition("/")
     if name not in SIZES or not slash or not patch.isdecimal():
         raise ConfigError(
-            f"model={model}: a size of {joined_names(SIZES)}, a slash and the patch, as in S/16, or timm/NAME"
-            f"{model_hint(str(model))}"
+            f"model={model}: a size of {joined_names(SIZES)}, a slash and the patch, as in S/16, timm/NAME, or "
+            f"a plug-in's (--plugin FILE){model_hint(str(model)) or spelling_hint(model, MODEL)}"
         )
     width, depth, heads, hidden = SIZES[name]
     return {"width": width, "depth": depth, "heads": heads, "mlp_ratio": hidden / width, "patch": int(patch)}

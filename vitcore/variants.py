@@ -15,6 +15,7 @@ from vitcore.data.augment import AUGMENT, Augment
 from vitcore.data.lookup import describe
 from vitcore.model.block import BLOCK, Block
 from vitcore.model.build import check_micro_batch, check_patch_sizes
+from vitcore.model.classifier import Classifier
 from vitcore.model.head import HEAD, Head
 from vitcore.model.initialization import INIT, Part
 from vitcore.model.mlp import MLP, FeedForward
@@ -24,7 +25,7 @@ from vitcore.model.position import POSITION, Position, check_patches_may_leave, 
 from vitcore.model.self_attention import SELF_ATTENTION, SelfAttention
 from vitcore.model.stem import STEM, Stem
 from vitcore.settings import Settings
-from vitcore.sizes import REFERENCE, is_architectural
+from vitcore.sizes import MODEL, REFERENCE, is_architectural, is_reference
 from vitcore.training.distributed import check_ranks
 from vitcore.training.objectives import OBJECTIVE, Objective
 from vitcore.training.optimizers import OPTIMIZER, Optimizer
@@ -45,6 +46,7 @@ SLOTS: Mapping[type[Variant], dict[str, Any]] = {
     Augment: AUGMENT,
     Optimizer: OPTIMIZER,
     Schedule: SCHEDULE,
+    Classifier: MODEL,
 }
 BASES: Mapping[str, type[Variant]] = {base.slot: base for base in SLOTS}
 VARIANTS: Mapping[str, dict[str, type[Variant]]] = {base.slot: variants for base, variants in SLOTS.items()}
@@ -63,6 +65,7 @@ def check_variant_names(values: Mapping[str, Any]) -> None:
             if key in variants:
                 raise ConfigError(unknown_key(key, otherwise=f": it is a value of {slot}; did you mean {slot}={key}?"))
     named: dict[str, Iterable[str]] = {**VARIANTS, "init": INIT}
+    del named["model"]  # which `merge` checks
     for field, names in named.items():
         if field in values and values[field] not in tuple(names):
             hint = spelling_hint(values[field], names)
@@ -80,15 +83,14 @@ def complete_parts(config: Settings) -> None:
         put(key, normalized(key, getattr(config, key)))
     check_links(config)
     put("options", complete_options(config))
-    if config.model:
-        check_reference(config)
-    else:
+    if not config.model:
         put("position_at", position_site(config))
-    for slot in open_slots(config):
-        variant = VARIANTS[slot][getattr(config, slot)]
+    for slot, variant in chosen_variants(config).items():
         for option, value in variant.canonical(config).items():
             config.options[f"{slot}.{option}"] = value
         variant.check(config)
+    if config.model:
+        check_other_model(config)
     if config.patch_dropout and not config.model:
         check_patches_may_leave(config, f"patch_dropout={config.patch_dropout}")
     check_patch_sizes(config)
@@ -97,20 +99,27 @@ def complete_parts(config: Settings) -> None:
         check_ranks(config)
 
 
-def open_slots(config: Settings) -> list[str]:
-    """Return the slots whose variants apply: all, or only those of training for a reference model."""
-    return [slot for slot in VARIANTS if not (config.model and is_architectural(slot))]
+def chosen_variants(config: Settings) -> dict[str, type[Variant]]:
+    """Return slot -> chosen variant: of training, and of the parts of a ViT or of a plug-in's whole model."""
+    slots = [slot for slot in VARIANTS if not (config.model and is_architectural(slot))]
+    if config.model not in MODEL:
+        slots.remove("model")
+    return {slot: VARIANTS[slot][getattr(config, slot)] for slot in slots}
 
 
 def complete_options(config: Settings) -> JsonSettings:
     """Return all options of the chosen variants, including defaults; raise ConfigError if one is unknown or invalid."""
-    for key in config.options:
-        if key.partition(".")[0] not in VARIANTS:
+    chosen = chosen_variants(config)
+    for key, value in config.options.items():
+        slot = key.partition(".")[0]
+        if slot == "model" and slot not in chosen:
+            raise ConfigError(f"{key}={value}: only a plug-in's model has options: set model to one")
+        if slot not in VARIANTS:
             spelled = f": options are spelled {', '.join(VARIANTS)} + '.name'"
             raise ConfigError(unknown_key(key, [*type(config).model_fields, *config.shorthands], spelled))
     options: JsonSettings = {}
-    for slot in open_slots(config):
-        record = config.options_of(slot, VARIANTS[slot][getattr(config, slot)].Options)
+    for slot, variant in chosen.items():
+        record = config.options_of(slot, variant.Options)
         for option, value in record.model_dump(mode="json").items():
             options[f"{slot}.{option}"] = value
     return options
@@ -122,21 +131,26 @@ def check_data_fraction(config: Settings) -> None:
         raise ConfigError(f"data_fraction={config.data_fraction}: less than one of {images:,.0f} training images")
 
 
-def check_reference(config: Settings) -> None:
-    import timm  # late: takes seconds
-
-    name = config.model.removeprefix(REFERENCE)
-    if not timm.is_model(name):
-        hint = spelling_hint(name, timm.list_models())
-        raise ConfigError(f"model={config.model}: timm {timm.__version__} has no such model{hint}")
-    if "." in name:
-        raise ConfigError(f"model={config.model}: without the name of weights: timm/{name.partition('.')[0]}")
+def check_other_model(config: Settings) -> None:
+    """Raise ConfigError if a model of timm or of a plug-in is unknown, or does not fit the other settings."""
+    if is_reference(config.model):
+        check_name_of_timm(config.model.removeprefix(REFERENCE))
     if config.layer_decay != 1:
         raise ConfigError(f"layer_decay={config.layer_decay}: the layers of model={config.model} are not known: 1")
     try:
         measure(config)
     except ConfigError:
         raise
-    except Exception as error:  # whatever building or running a timm model raises
+    except Exception as error:  # whatever building or running the model raises
         images = f"image_size={config.image_size}, channels={config.channels}"
         raise ConfigError(f"model={config.model} does not take {images}: {' '.join(str(error).split())}") from error
+
+
+def check_name_of_timm(name: str) -> None:
+    import timm  # late: takes seconds
+
+    if not timm.is_model(name):
+        hint = spelling_hint(name, timm.list_models())
+        raise ConfigError(f"model={REFERENCE}{name}: timm {timm.__version__} has no such model{hint}")
+    if "." in name:
+        raise ConfigError(f"model={REFERENCE}{name}: without the name of weights: timm/{name.partition('.')[0]}")

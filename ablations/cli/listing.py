@@ -66,7 +66,7 @@ def variants_listing() -> Listing:
     width = max(len(entry.name) for slot in slots for entry in slot.entries)
     lines = []
     for slot in slots:
-        lines.append(slot.slot)
+        lines.append(slot.slot if slot.entries else f"{slot.slot}  (of plug-ins)")
         for entry in slot.entries:
             lines.append(f"  {entry.name:{width}}  {entry.about}")
             if entry.options:

@@ -12,7 +12,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
-from vitcore.model.build import RATES, Model, meta_model, zero_model
+from commonfloor.options import ConfigError
+from vitcore.model.build import RATES, Model, OtherModel, meta_model, zero_model
 from vitcore.model.initialization import Drawn, describe_draws
 from vitcore.model.position import POSITION, Position
 from vitcore.model.vit import ViT
@@ -31,7 +32,8 @@ drawings: dict[str, dict[str, Drawn] | None] = {}
 def measure(config: Settings) -> Cost:
     """Return the cost of the model of `config`. Equal models are measured only once.
 
-    Raises ConfigError if a reference model lacks a kind of dropout that is set. timm may raise other errors.
+    Raises ConfigError if a model of timm or of a plug-in lacks a kind of dropout that is set, or gives no logits. It
+    may raise other errors.
     """
     key = model_key(config)
     if key not in measured:
@@ -47,7 +49,7 @@ def remember(config: Settings, cost: Cost) -> None:
 
 
 def initial_weights(config: Settings) -> dict[str, Drawn] | None:
-    """Return how each parameter is initialized, as `describe_draws` does, or None for a reference model."""
+    """Return how each parameter is initialized, as `describe_draws` does, or None for a model that is no ViT."""
     key = model_key(config)
     if key not in drawings:
         drawings[key] = draws_of(meta_model(config)[0])
@@ -59,7 +61,7 @@ def draws_of(model: Model) -> dict[str, Drawn] | None:
 
 
 def bias_kind(config: Settings) -> Bias:
-    """Return the kind of the position embedding's bias: "learned", "fixed", or "" for none or a reference model."""
+    """Return the kind of the position embedding's bias: "learned", "fixed", or "" for none or no ViT."""
     if config.model:
         return ""
     small = config.model_copy(update={"image_size": 2 * config.patch})
@@ -102,7 +104,9 @@ def count_cost(model: Model, images: Tensor) -> Cost:
     """Return the cost of a model for an image (1, C, H, W)."""
     # Unfused attention, because the counter does not know the CPU's fused kernel.
     with FlopCounter() as counter, torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
-        model(images)
+        outputs = model(images)
+    if isinstance(model, OtherModel):
+        check_logits(outputs, model.config)
     params = sum(parameter.numel() for parameter in model.parameters())
     flops = counter.flops
     if not isinstance(model, ViT):
@@ -110,6 +114,13 @@ def count_cost(model: Model, images: Tensor) -> Cost:
     tokens = math.prod(model.config.grid) + model.prefix
     biased = type(model.position).bias is not Position.bias  # a variant overrides the sites that it needs
     return Cost(params, flops, tokens, model.class_token is not None, biased)
+
+
+def check_logits(outputs: Any, config: Settings) -> None:
+    """Raise ConfigError unless a model's outputs for one image are logits (1, classes)."""
+    shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+    if shape != (1, config.classes):
+        raise ConfigError(f"model={config.model}: gives {shape} for an image, not logits (1, classes={config.classes})")
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,11 @@ from torch import Tensor
 from commonfloor.options import ConfigError
 from vitcore.data.splits import Data, Images, load
 from vitcore.model.build import Model, build
+from vitcore.model.classifier import Classifier
 from vitcore.runtime.device import compute_in_precision, device_of
 from vitcore.runtime.memory import evaluation_batch
 from vitcore.settings import Settings
+from vitcore.sizes import MODEL
 from vitcore.training.objectives import OBJECTIVE
 from vitcore.training.pretrained import read_fitting
 
@@ -104,3 +106,9 @@ def check_predicts_classes(name: str, config: Settings) -> None:
     """Raise ConfigError if the objective of a config does not predict classes. name: of the eval."""
     if not OBJECTIVE[config.objective].labels:
         raise ConfigError(f"eval {name}: objective={config.objective} gives images no class")
+
+
+def check_has_features(name: str, config: Settings) -> None:
+    """Raise ConfigError if the model of a config is a plug-in's without a method `features`. name: of the eval."""
+    if config.model in MODEL and MODEL[config.model].features is Classifier.features:
+        raise ConfigError(f"eval {name}: model={config.model} has no method features(images)")

@@ -10,10 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitcore.analysis.eval import Computed, Eval, features, trial_data
+from vitcore.analysis.eval import Computed, Eval, check_has_features, features, trial_data
 from vitcore.data.shuffle import Indices, class_indices
 from vitcore.data.splits import Data
 from vitcore.model.build import Model
+from vitcore.settings import Settings
 from vitcore.training.evaluation import ACCURACY
 
 SHOTS = (1, 5, 10, 25)  # images per class
@@ -26,7 +27,11 @@ EPSILON = 1e-5  # added to the standard deviation of each feature
 class FewShot(Eval):
     metrics = {f"fewshot{shots}_accuracy": ACCURACY for shots in SHOTS}
 
+    def check(self, config: Settings) -> None:
+        check_has_features("fewshot", config)
+
     def compute(self, model: Model, data_dir: Path | None = None) -> Computed:
+        self.check(model.config)
         return few_shot(model, trial_data(model, data_dir))
 
 

@@ -16,7 +16,7 @@ from vitcore.analysis.cost import summary
 from vitcore.analysis.eval import Computed, Eval, trial_data
 from vitcore.data.shuffle import random_order
 from vitcore.data.splits import Data
-from vitcore.model.build import Model, Reference
+from vitcore.model.build import Model, OtherModel
 from vitcore.model.position import Grid, Position
 from vitcore.model.position.sites import rows_and_columns
 from vitcore.model.self_attention import SelfAttention
@@ -298,7 +298,7 @@ class Inspect(Eval):
     """Attention distances and other internals of a ViT for at most `value` test images, by default IMAGES."""
 
     def compute(self, model: Model, data_dir: Path | None = None) -> Computed:
-        if isinstance(model, Reference):
+        if isinstance(model, OtherModel):
             raise ValueError(f"model={model.config.model}: only a ViT of this package can be inspected")
         images = int(self.value or IMAGES)
         arrays, facts = inspect(model, trial_data(model, data_dir), images)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from commonfloor.options import ConfigError
-from vitcore.analysis.eval import Eval, batch_outputs
+from vitcore.analysis.eval import Eval, batch_outputs, check_has_features
 from vitcore.data.splits import Data, Images
 from vitcore.model.build import Model
 from vitcore.model.pooling import POOLING
@@ -31,6 +31,8 @@ class FeatureEval(Eval):
         return CONDITIONS[self.value]
 
     def check(self, config: Settings) -> None:
+        if not self.value:
+            check_has_features("features", config)
         if self.value and config.model:
             raise ConfigError(
                 f"features of {self.value}: the tokens of model={config.model} are not known: leave it out"

@@ -1,8 +1,6 @@
-"""Building the model of a config: a ViT of this package, or a classifier from timm as a reference."""
+"""Building the model of a config: a ViT of this package, or a classifier from timm or a plug-in."""
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Union
 
 import torch
@@ -10,14 +8,15 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm  # the base class of batch norms, including timm's with an activation
 
 from commonfloor.options import ConfigError
-from vitcore.keyed_random import RngKeys
+from vitcore.keyed_random import RngKeys, seeded
+from vitcore.model.classifier import Classifier, drawn_by_name
 from vitcore.model.stem import patch_sizes
 from vitcore.model.vit import ViT
 from vitcore.settings import Settings
-from vitcore.sizes import REFERENCE
+from vitcore.sizes import MODEL, REFERENCE, is_reference
 from vitcore.training.objectives import OBJECTIVE
 
-Model = Union["ViT", "Reference"]
+Model = Union["ViT", "OtherModel"]
 SMALL_MODEL = 2**24  # parameters
 SMALL_IMAGE = 2**12  # values
 RATES = {  # timm's name -> name in Settings
@@ -34,7 +33,7 @@ def build(config: Settings) -> Model:
     The model maps images (B, C, H, W) to logits (B, classes), or to the outputs that another objective needs. It also
     takes the random keys (B,) of the images, for dropout in training and for masked patches.
     """
-    return Reference(config) if config.model else OBJECTIVE[config.objective].model(config)
+    return OtherModel(config) if config.model else OBJECTIVE[config.objective].model(config)
 
 
 def meta_model(config: Settings, size: int | None = None) -> tuple[Model, Tensor]:
@@ -63,17 +62,17 @@ def zero_model(config: Settings, size: int | None = None) -> tuple[Model, Tensor
     return model, torch.zeros(images.shape)
 
 
-class Reference(nn.Module):
-    """A reference model: a classifier from timm, trained from scratch (`model=timm/NAME`).
+class OtherModel(nn.Module):
+    """A model that is no ViT of this package: a classifier from timm (`model=timm/NAME`) or from a plug-in (MODEL).
 
     timm (https://github.com/huggingface/pytorch-image-models) draws the initial values on the CPU, from `config.seed`.
-    The parameters have timm's names after the prefix `model.`.
+    The parameters have the names of the classifier after the prefix `model.`.
     """
 
     def __init__(self, config: Settings) -> None:
         super().__init__()
         self.config = config
-        self.model = timm_classifier(config)
+        self.model = timm_classifier(config) if is_reference(config.model) else own_classifier(config)
         # timm's models also drop values in functions, which `has_dropout` cannot see.
         drops_by_rate = any(getattr(config, rate) for rate in RATES.values())
         self.drops = drops_by_rate or any(has_dropout(module) for module in self.model.modules())
@@ -87,6 +86,8 @@ class Reference(nn.Module):
             return self.model(images)
 
     def features(self, images: Tensor) -> Tensor:
+        if isinstance(self.model, Classifier):
+            return self.model.features(images)
         return self.model.forward_head(self.model.forward_features(images), pre_logits=True)  # type: ignore[operator]  # timm's
 
 
@@ -108,6 +109,15 @@ def timm_classifier(config: Settings) -> nn.Module:
         if arguments.pop(unknown[1]) and unknown[1] != "img_size":
             field = RATES[unknown[1]]
             raise ConfigError(f"{field}={getattr(config, field)}: model={config.model} has none: 0")
+
+
+def own_classifier(config: Settings) -> nn.Module:
+    """Return a plug-in's model for `config`; raise ConfigError for a dropout rate, which would have no effect."""
+    for field in RATES.values():
+        rate = getattr(config, field)
+        if rate:
+            raise ConfigError(f"{field}={rate}: model={config.model} has none: 0, or an option of its own")
+    return drawn_by_name(MODEL[config.model], config)
 
 
 def has_dropout(module: nn.Module) -> bool:
@@ -133,7 +143,7 @@ def check_micro_batch(config: Settings) -> None:
 def check_patch(config: Settings, patch: int) -> None:
     """Raise ConfigError if the model of `config` cannot cut its images into patches of `patch` x `patch` pixels."""
     model, images = zero_model(config)
-    if isinstance(model, Reference):
+    if isinstance(model, OtherModel):
         raise ConfigError(f"patches of {patch} pixels: model={config.model} has its own")
     with torch.no_grad(), model.at_patch(patch):
         model(images)
@@ -151,12 +161,3 @@ def check_patch_sizes(config: Settings) -> None:
             check_patch(config, size)
         except ConfigError as error:
             raise ConfigError(f"stem.patches={sizes}: {error}") from None
-
-
-@contextmanager
-def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """Seed PyTorch's random generators within the block. The generators of the CPU and of `device` are restored."""
-    cuda = [device] if device is not None and device.type == "cuda" else []
-    with torch.random.fork_rng(devices=cuda):
-        torch.manual_seed(seed)
-        yield

@@ -5,7 +5,6 @@ part of the model leaves the values of other parameters unchanged. Values do not
 rules for bare tables: parameters outside linear layers, convolutions and norms, such as learned positions.
 """
 
-import hashlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
+from vitcore.keyed_random import seed_of
 from vitcore.variant import Variant
 
 Draw = Callable[[Tensor, Generator], Any]
@@ -35,8 +35,7 @@ def initialize(model: nn.Module, seed: int, init: str, width: int) -> None:
         if parameter.is_meta:
             continue
         owner, own_name = nearest_owner(model, name)
-        key = hashlib.sha256(f"{seed}/{name}".encode()).digest()
-        generator = Generator().manual_seed(int.from_bytes(key[:8], "big") >> 1)
+        generator = Generator().manual_seed(seed_of(seed, name))
         values = torch.empty_like(parameter, device="cpu")
         owner.initial(own_name, values, generator)
         parameter.copy_(values)

@@ -18,7 +18,7 @@ MOMENTS = {"adamw": 2, "adam": 2, "schedule-free": 2, "lion": 1, "muon": 1}
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a model. The last three fields are None for a reference model from timm."""
+    """The cost of a model. The last three fields are None for a model of timm or of a plug-in."""
 
     params: int
     flops: int  # of one forward pass for one image; a multiply-add counts as 2

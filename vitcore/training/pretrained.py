@@ -18,7 +18,7 @@ from commonfloor.messages import reason
 from commonfloor.options import ConfigError, JsonSettings
 from vitcore.data.lookup import describe
 from vitcore.data.splits import Data
-from vitcore.model.build import Model, Reference, build
+from vitcore.model.build import Model, OtherModel, build
 from vitcore.settings import Settings
 from vitcore.training.distributed import Ranks
 from vitcore.training.parents import NONE, is_trial, timm_teacher
@@ -108,7 +108,7 @@ def copy_weights(model: Model, weights: Weights, source: str) -> None:
     Learned position embeddings are interpolated to the model's grid (arXiv 2010.11929, section 3.2). Raises ConfigError
     if a parameter is missing or unknown, or if its shape differs and cannot be interpolated.
     """
-    assert not isinstance(model, Reference), "a config does not start a reference model from weights"
+    assert not isinstance(model, OtherModel), "a config starts only a ViT from weights"
     parameters = body_weights(model.state_dict())
     initial = body_weights(weights)
     for name in [*initial, *parameters]:

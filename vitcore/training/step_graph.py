@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn, optim
 
 from commonfloor.messages import reason
-from vitcore.model.build import Reference
+from vitcore.model.build import OtherModel
 from vitcore.model.stem import patch_sizes
 from vitcore.settings import Settings
 from vitcore.training.algorithms import copy_tensors
@@ -132,7 +132,7 @@ def eager_reason(config: Settings, device: str, optimizer: optim.Optimizer, mode
         # Other optimizers may count steps on the host, and a graph would repeat the count at its capture.
         f"optimizer={config.optimizer}: not fused": not all(group.get("fused") for group in optimizer.param_groups),
         f"optimizer={config.optimizer}: not PyTorch's": not type(optimizer).__module__.startswith("torch.optim."),
-        f"model={config.model}: the host seeds what it drops": isinstance(model, Reference) and model.drops,
+        f"model={config.model}: the host seeds what it drops": isinstance(model, OtherModel) and model.drops,
     }
     return next((text for text, applies in reasons.items() if applies), "")
 

@@ -148,6 +148,8 @@ def check_arguments(arguments: Sequence[str]) -> None:
             recipe = word.removeprefix("--recipe=").removeprefix("-r")
         elif not before.startswith("-") | word.startswith("-") and word.partition("=")[0] not in OPTIONS:
             words.append(word)
+    if Path("ablate.toml").exists() or any(word.startswith("--plugin") for word in arguments):
+        words = [word for word in words if not word.startswith("model=")]  # a plug-in may add it, and is not loaded yet
     request = parse_words(words, recipe)
     if recipe is not None or all(map(is_study, request.studies)):
         request.check_overrides()

@@ -137,6 +137,8 @@ def added_variants(path: Path, before: dict[str, dict[str, type[Variant]]]) -> l
         new_part: object = VARIANTS[slot][name]
         if not isinstance(name, str):
             raise ValueError(f"plugin {path}: {slot}={name!r}: a name is a string")
+        if slot == "model" and ("/" in name or not name):
+            raise ValueError(f"plugin {path}: model={name}: a name without '/', which sizes and timm's models have")
         if not (isinstance(new_part, type) and issubclass(new_part, BASES[slot])):
             raise ValueError(f"plugin {path}: {slot}={name} is {new_part!r}, not a {BASES[slot].__name__} class")
         if not (isinstance(new_part.Options, type) and issubclass(new_part.Options, Options)):

@@ -110,7 +110,7 @@ def entry(key: Key, file: str = "", slot: str = "", index: bool = True) -> str:
     """Return the directive of a key of a file, of an option of a slot's variant, or of a setting."""
     name = ".".join(filter(None, [file or slot, key.name]))
     needed = " Required." if key.required and file else ""
-    chosen = f"One of these {{doc}}`variants </reference/variants/{name}>`." if name in VARIANTS else ""
+    chosen = f"One of these {{doc}}`variants </reference/variants/{name}>`." if VARIANTS.get(name) else ""
     about = f"{chosen or key.allowed[:1].upper() + key.allowed[1:] + '.'}{needed} {prose(key.meaning)}"
     shown = {"shown": key.name if file else name, "default": key.default} | ({} if index else {"no-index": " "})
     return fence("key" if file else "setting", name, about, **shown)

@@ -15,7 +15,10 @@ def pages() -> dict[str, str]:
 
 def overview() -> str:
     rows = [
-        [f"[`{slot}`]({slot}.md)", ", ".join(f"{{variant}}`{name} <{slot}={name}>`" for name in entries)]
+        [
+            f"[`{slot}`]({slot}.md)",
+            ", ".join(f"{{variant}}`{name} <{slot}={name}>`" for name in entries) or "of plug-ins",
+        ]
         for slot, entries in VARIANTS.items()
     ]
     return "\n".join(
@@ -32,7 +35,8 @@ def overview() -> str:
 def page(slot: str, entries: dict[str, type[Variant]]) -> str:
     """Return the page of a slot. An option that several variants share is indexed once, at the first."""
     default, seen = Config.model_fields[slot].default, set[str]()
-    lines = [f"# {slot}\n", f"Set with `{slot}=NAME`. The default is `{slot}={default}`.\n"]
+    default_text = f"The default is `{slot}={default}`." if default else "Plug-ins add them."
+    lines = [f"# {slot}\n", f"Set with `{slot}=NAME`. {default_text}\n"]
     for name, variant in entries.items():
         options = list(fields.keys(variant.Options))
         inner = [fields.entry(option, slot=slot, index=option.name not in seen) for option in options]

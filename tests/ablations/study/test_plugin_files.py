@@ -225,6 +225,61 @@ def test_plan_lists_the_local_files(write: Write, ablate: Ablate) -> None:
     assert f"  plug-in {folder / 'mine.py'}, with {', '.join(IMPORTED)}\n" in output
 
 
+# -- a model of a plug-in ---------------------------------------------------------------------------------------------
+
+CLASSIFIER = """
+    from torch import nn
+    from vitcore import MODEL, Classifier, Options
+    from helper import HIDDEN
+
+    class Net(Classifier):
+        class Options(Options):
+            width: int = HIDDEN
+
+        def __init__(self, config):
+            super().__init__(config)
+            size = config.channels * config.image_size**2
+            width = self.options.width
+            layers = [nn.Flatten(), nn.Linear(size, width), nn.GELU(), nn.Linear(width, config.classes)]
+            self.layers = nn.Sequential(*layers)
+
+        def forward(self, images):
+            return self.layers(images)
+
+    MODEL["plain-net"] = Net
+"""
+
+
+def plain_net_id(folder: Path) -> str:
+    with alone():
+        plugins.load([folder / "mine.py"])
+        return trial_id(Config(model="plain-net"))
+
+
+def test_a_model_of_a_plugin_is_identified_by_its_files(write: Write) -> None:
+    sources = {"mine.py": CLASSIFIER, "helper.py": "HIDDEN = 8\n"}
+    before = plain_net_id(write(sources))
+    assert plain_net_id(write(sources)) == before
+    assert plain_net_id(write({**sources, "helper.py": "HIDDEN = 8  # edited\n"})) != before
+    assert plain_net_id(write({**sources, "mine.py": CLASSIFIER.replace("GELU", "ReLU")})) != before
+
+
+@pytest.mark.parametrize("how", ["--plugin", "ablate.toml"])
+def test_a_command_takes_a_model_of_a_plugin(how: str, write: Write, tmp_path: Path, ablate: Ablate) -> None:
+    """Settings are checked before plug-ins are loaded, and the name of the model after."""
+    folder = write({"mine.py": CLASSIFIER, "helper.py": "HIDDEN = 8\n"})
+    (folder / "s.yaml").write_text("{question: q, baseline: {model.width: 8}, factors: {model.width: [8, 16]}}")
+    asked = ["plan", str(folder / "s.yaml"), "model=plain-net", "--runs", str(folder / "runs")]
+    assert "model=plain-net: a size of " in refusal(ablate, *asked)
+    if how == "--plugin":
+        asked += ["--plugin", str(folder / "mine.py")]
+    else:
+        Path("ablate.toml").write_text(f"plugins = ['{folder / 'mine.py'}']")
+    status, output, errors = ablate(*asked)
+    assert status == 0, errors
+    assert "model.width=16  parameters 1,210 against 610" in output
+
+
 # -- models that a plug-in registers with timm -------------------------------------------------------------------------
 
 MODEL = """

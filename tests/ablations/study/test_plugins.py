@@ -46,6 +46,8 @@ REFUSED = [
         "from vitcore import EVAL, Eval\nclass X(Eval):\n  metrics = {'loss': {}}\nEVAL['x'] = X",
         "eval x: metric loss: a name that starts with x",
     ),
+    ("from vitcore import MODEL, Classifier\nMODEL['S/4'] = Classifier", "model=S/4: a name without '/'"),
+    ("from torch import nn\nfrom vitcore import MODEL\nMODEL['x'] = nn.Linear", "not a Classifier class"),
     ("import sys; sys.exit(3)", "it ends the program (exit status 3)"),
     ("exit()", "it ends the program"),
     ("x = (", "does not import: SyntaxError"),
