@@ -131,6 +131,19 @@ class InteractionRow:
 
 
 @dataclass(frozen=True)
+class Pairing:
+    """What pairing by seed brought, as medians over a table's differences.
+
+    correlation: between arm and baseline, over seeds. narrower: the share by which paired intervals are narrower than
+    unpaired ones, below 0 if they are wider. differences: how many there are.
+    """
+
+    correlation: float
+    narrower: float
+    differences: int
+
+
+@dataclass(frozen=True)
 class NoteSubjects:
     """A table's footnotes about arms and about differences from baselines. columns: footnote -> its column."""
 
@@ -146,6 +159,7 @@ class Table:
     plan: the study's plan, with the arms at tuned values. besides: further metrics. looks: the most looks that a
     contrast had. interim: whether a trial has neither finished with the metric nor diverged. judged: whether verdicts
     are given. warnings: notes that are always shown. abridged: whether its notes are "short" or "none", not "all".
+    pairing: None unless training code of the user's is paired by seed.
     """
 
     plan: Plan
@@ -160,6 +174,7 @@ class Table:
     warnings: Sequence[str] = ()
     notes_of: NoteSubjects
     abridged: bool = False
+    pairing: Pairing | None = None
 
     @property
     def rows_by_arm(self) -> dict[str, Row]:
@@ -372,7 +387,7 @@ def json_object(record: Any) -> dict[str, Any]:
     """Return field -> value for a record. `json.dumps` takes this function as the argument `default`.
 
     Further metrics of a Row become fields, and the metric of a row becomes its name. A Table has TABLE_KEYS, and the
-    field `abridged` only if it is true.
+    fields `abridged` and `pairing` only if they are there.
     """
     if isinstance(record, Schema):
         return record.content()
@@ -380,6 +395,8 @@ def json_object(record: Any) -> dict[str, Any]:
         content = {name: getattr(record, name, getattr(record.plan, name, None)) for name in TABLE_KEYS}
         if record.abridged:
             content["abridged"] = True
+        if record.pairing:
+            content["pairing"] = record.pairing
         return content
     content = dict(vars(record))
     if isinstance(record, Row):

@@ -5,10 +5,12 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from statistics import median
 from typing import NamedTuple
 
 import numpy as np
 
+from results.records import Pairing
 from results.statistics import contrast, intervals, looks, verdict
 from results.statistics.contrast import Sample, difference
 from results.statistics.intervals import Interval
@@ -18,6 +20,8 @@ from results.statistics.tuning import PointChoice
 from results.statistics.verdict import Tie
 from results.store.schemas import Arm, EvalSummary, Plan
 from results.study_results import StudyResults, collapsed_seeds
+
+FEWEST_PAIRS = 3  # of two, any correlation is 1 or -1
 
 
 class TrialOutcome(NamedTuple):
@@ -245,6 +249,30 @@ def adjusted(contrasts: Sequence[Contrast], size: int) -> list[Contrast]:
     for each, different, equivalent in zip(contrasts, p_holm, p_margin, strict=True):
         tested.append(replace(each, family=size, p_holm=different, p_margin=equivalent))
     return tested
+
+
+def pairing_gain(contrasts: Collection[Contrast], plan: Plan) -> Pairing | None:
+    """Return what pairing brought to a plan that declares it, or None if no arm with FEWEST_PAIRS can tell."""
+    if plan.paired != "by-seed":
+        return None
+    correlations = []
+    narrower = []
+    (table, _), _ = families(contrasts, plan)
+    for each in table:
+        seeds = each.pair.own.seeds
+        arm = each.arm.sample.only_seeds(seeds).numbers
+        baseline = each.baseline.sample.only_seeds(seeds).numbers
+        paired = each.pair.own.mean.interval()
+        unpaired = intervals.welch(baseline, arm).interval()
+        if len(seeds) < FEWEST_PAIRS or paired is None or unpaired is None:
+            continue
+        if intervals.are_identical(arm) or intervals.are_identical(baseline):
+            continue
+        correlations.append(float(np.corrcoef(arm, baseline)[0, 1]))
+        narrower.append(1 - (paired[1] - paired[0]) / (unpaired[1] - unpaired[0]))
+    if not correlations:
+        return None
+    return Pairing(median(correlations), median(narrower), len(correlations))
 
 
 def simultaneous_intervals(contrasts: Collection[Contrast], plan: Plan) -> dict[str, Interval | None]:

@@ -298,6 +298,19 @@ def pairing(plan: Plan) -> str:
     return "paired by seed number" if plan.trainable else "paired by seed"
 
 
+def pairing_text(table: Table) -> str:
+    """Return what pairing by seed brought, or "" if it is unknown."""
+    gain = table.pairing
+    if gain is None:
+        return ""
+    change = "narrower" if gain.narrower > 0 else "wider"
+    usual = f" (medians of {gain.differences} differences)" if gain.differences > 1 else ""
+    return (
+        f"Pairing by seed: correlation {gain.correlation:.2f}, intervals {abs(gain.narrower):.0%} {change} than "
+        f"unpaired{usual}."
+    )
+
+
 def variance_text(table: Table) -> str:
     """Return how much of the differences' variance comes from seeds and from test images, or "" if it is unknown."""
     shares = [row.images_share for row in table.rows if row.images_share is not None]

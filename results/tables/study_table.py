@@ -6,7 +6,14 @@ from dataclasses import replace
 
 from results.records import INTERVAL, Claim, InteractionRow, Interval, NoteSubjects, Row, Table
 from results.statistics import claims, contrast, intervals, tuned_pairs, tuning
-from results.statistics.arms import ArmResults, Contrast, arm_results, simultaneous_intervals, tested_contrasts
+from results.statistics.arms import (
+    ArmResults,
+    Contrast,
+    arm_results,
+    pairing_gain,
+    simultaneous_intervals,
+    tested_contrasts,
+)
 from results.statistics.claims import JudgedClaim, JudgedInteraction
 from results.statistics.contrast import Sample
 from results.statistics.tuning import PointChoice
@@ -66,6 +73,7 @@ def table_of_plan(
         notes=[*notes.study_notes(study), *withheld_notes(contrasts)],
         warnings=trial_notes.retry_warnings(study),
         notes_of=note_subjects(plan, arm_rows, rows),
+        pairing=pairing_gain(contrasts.values(), plan),
     )
 
 
