@@ -95,11 +95,17 @@ def local_device(plans: Sequence[Plan]) -> Device:
 def check_max_hours(most: float, plans: Sequence[Plan], wanted: Sequence[Job], runs: Path, device: Device) -> None:
     """Raise ValueError if training the unfinished jobs among `wanted` takes more than `most` core-hours or GPU-hours.
 
-    Parents whose weights were lost count too, because they are trained again.
+    Unknown time is too much. Parents whose weights were lost count too, because they are trained again.
     """
     left = {job.id for job in wanted if not store.trial(runs, job.id).state().is_over}
     left |= retry.lost_parents(runs, wanted).keys()
     needed = cost(plans, runs, device, left)
+    unknown = needed.sources.get("unknown", 0)
+    if unknown:
+        raise ValueError(
+            f"--max-hours {most:g}: how long the trials of {amount_text(unknown, 'arm')} take is unknown: "
+            "first train one without it (--arm NAME --seeds 1), or state `cost` in the recipe"
+        )
     if needed.hours > most:
         raise ValueError(
             f"--max-hours {most:g}: training {amount_text(len(left), 'trial')} takes {needed.text}, "

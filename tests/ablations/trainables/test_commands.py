@@ -16,7 +16,7 @@ from run_trials import Quiet, serve_all, served
 from ablations import provenance
 from ablations.execution import runner
 from ablations.execution.launch import Place
-from ablations.planning import overview
+from ablations.planning import estimate, overview
 from ablations.study.reading import read_recipe
 from ablations.trainables.command.output import Curve
 from results import store
@@ -91,6 +91,17 @@ def test_an_id_is_of_settings_template_and_code_but_of_no_folder(tmp_path: Path)
     assert not {*ids("d", script=f"{SCRIPT}# an edit")} & {*first}
     assert not {*ids("e", recipe=RECIPE.replace("{lr} {seed}", "{lr}  --flag {seed}"))} & {*first}
     assert ids("f", recipe=RECIPE.replace("config: {lr: 0.5}", "config: {lr: 0.25}")) == first
+
+
+def test_a_limit_of_hours_is_not_passed_by_trials_of_unknown_time(tmp_path: Path) -> None:
+    """Nobody knows how long a command takes before a trial of it has finished here."""
+    runs, todo = planned(tmp_path)
+    plans = store.read_plans(runs).readable
+    for most, what in ((1e6, "how long the trials of 2 arms take is unknown: first train one"), (1e-9, "training 5 ")):
+        with pytest.raises(ValueError, match=what):
+            estimate.check_max_hours(most, plans, todo, runs, estimate.local_device(plans))
+        assert served(runs, todo[0]).kind == "finished"
+    estimate.check_max_hours(1, plans, todo, runs, estimate.local_device(plans))
 
 
 def test_settings_are_spelled_as_the_recipe_says(tmp_path: Path) -> None:
