@@ -74,8 +74,11 @@ def read_or_none(path: Path, schema: type[AnySchema]) -> AnySchema | None:
         return None
 
 
-def no_progress_reason(trial: store.Trial, past: Sequence[EndedAttempt]) -> str:
-    """Return why the machine faults in `past` (oldest first) rule out another attempt; "" if they do not."""
+def no_progress_reason(trial: store.Trial, past: Sequence[EndedAttempt], progress: str = "progress") -> str:
+    """Return why the machine faults in `past` (oldest first) rule out another attempt; "" if they do not.
+
+    progress: what an attempt has to bring so that another may follow.
+    """
     by_machine = [attempt for attempt in past if attempt.machine]
     if len(by_machine) < WITHOUT_PROGRESS:  # otherwise, a checkpoint is read
         return ""
@@ -83,7 +86,7 @@ def no_progress_reason(trial: store.Trial, past: Sequence[EndedAttempt]) -> str:
     idle = [attempt for attempt in by_machine if attempt.step is None or attempt.step >= newest]
     if len(idle) < WITHOUT_PROGRESS:
         return ""
-    return f"{len(idle)} attempts without progress: the last was {idle[-1].cause}"
+    return f"{len(idle)} attempts without {progress}: the last was {idle[-1].cause}"
 
 
 def may_retry_exception(past: Sequence[EndedAttempt], place: Sequence[str]) -> bool:

@@ -95,7 +95,7 @@ class Worker:
         attempt.keep_weights = self.keeps_weights(job)
         self.emit(messages.Started())
         past = attempts.earlier_failures(trial, attempt.path, self.code)
-        cause = attempts.no_progress_reason(trial, past)
+        cause = attempts.no_progress_reason(trial, past, self.trainable.progress)
         if cause:
             attempt.fail(cause, "", self.code, kind=faults.MACHINE)
             return self.emit(messages.Ended("failed", cause))
@@ -181,7 +181,7 @@ class Worker:
             env = validated(Environment, {**attempt.env, **rank_node})
             step = env.resumed_from.step if env.resumed_from else None
             past = [*past, attempts.EndedAttempt(True, cause, step, node=env.node)]
-            reason = attempts.no_progress_reason(trial, past)
+            reason = attempts.no_progress_reason(trial, past, self.trainable.progress)
             cause = reason or cause
             is_retried = not reason
             pause = attempts.retry_delay(past)

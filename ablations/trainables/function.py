@@ -89,6 +89,7 @@ class Function(UserCode):
     """A function as a trainable. Its file is imported when its settings are first needed."""
 
     about: FunctionDescription
+    progress = "a newer checkpoint (call run.save_checkpoint)"
 
     @cached_property
     def function(self) -> Callable[..., Any]:

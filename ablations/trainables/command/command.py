@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, create_model
 
 from ablations.trainables.command import template, training
+from ablations.trainables.command.output import CURVE
 from ablations.trainables.trainable import Context, Outcome, Parent
 from ablations.trainables.user_code import Description, UserCode
 from commonfloor.options import Options, explain
@@ -68,6 +69,7 @@ class Command(UserCode):
     """A command line as a trainable. Raises ValueError if its template, a setting or a metric is not valid."""
 
     about: CommandDescription
+    progress = f"a new step in {CURVE} (write one with each checkpoint)"
 
     def __init__(self, about: CommandDescription) -> None:
         super().__init__(about)

@@ -70,6 +70,24 @@ def test_a_fault_of_a_command_is_one_line(tmp_path: Path, body: str, kind: str, 
     assert ended.kind == ("again" if kind in (BUG, MACHINE) else "failed")
 
 
+def test_a_command_that_is_killed_again_and_again_fails_with_advice(tmp_path: Path) -> None:
+    """Three kills end a trial, unless each attempt adds a step to the curve."""
+    for name, body, last in (
+        ("idle", "", "failed"),
+        (
+            "slow",
+            "with open(folder + '/metrics.jsonl', 'a') as f: f.write('{\"step\": %d}\\n' % (1 + f.tell()))",
+            "again",
+        ),
+    ):
+        runs, todo = planned(tmp_path / name, f"{BEGIN}{body}\nos.kill(os.getpid(), 9)", study=ONE_ARM)
+        ended = [served(runs, todo[0]) for _ in range(3)]
+        assert [event.kind for event in ended] == ["again", "again", last]
+        if last == "failed":
+            beginning = "3 attempts without a new step in metrics.jsonl (write one with each checkpoint): the last was "
+            assert ended[-1].cause == f"{beginning}killed by SIGKILL: it printed nothing"
+
+
 @pytest.mark.parametrize(
     "script", ["print('DIVERGED'); sys.exit(1)", "write('metrics.jsonl', '{\"step\": 7, \"loss\": NaN}\\n')"]
 )
