@@ -16,7 +16,7 @@ from ablations.jobs import jobs
 from ablations.status.slurm_answers import SlurmAnswers
 from results import store
 from results.store import lease
-from results.store.schemas import Entry, Plan, PlannedTrial
+from results.store.schemas import Entry, Metric, Plan, PlannedTrial
 from results.store.standing import Kind, Standing, Standings
 
 TRIAL_KINDS = (
@@ -36,12 +36,19 @@ OVER = ("finished", "diverged", "failed", "blocked")
 
 @dataclass(frozen=True)
 class RunningTrial:
+    """A running trial as of its last evaluation.
+
+    metric: the metric that is shown during training. value: its last value. accuracy: the same if it is an accuracy.
+    """
+
     seed: int
     id: str
     step: int
     steps: int | None
     accuracy: float | None
     seconds_left: float | None
+    metric: str = ""
+    value: float | None = None
 
 
 @dataclass(frozen=True)
@@ -109,8 +116,7 @@ def study_status(plan: Plan, runs: Path, answers: SlurmAnswers) -> StudyStatus:
     """Return the status of a study and of each of its stages and arms. answers: what SLURM says."""
     known = Standings(runs)
     standings = {job.id: job.standing(known) for job in jobs([plan])}
-    selection = plan.metric_named(plan.selection_metric)
-    metric = selection.name if selection.is_accuracy else ""
+    metric = plan.metric_named(plan.selection_metric)
     entries = [arm_status(entry, runs, answers, standings, metric) for entry in plan.entries]
     total = Counter(dict.fromkeys(TRIAL_KINDS, 0))
     for entry in entries:
@@ -131,11 +137,11 @@ def study_status(plan: Plan, runs: Path, answers: SlurmAnswers) -> StudyStatus:
 
 
 def arm_status(
-    arm: Entry, runs: Path, answers: SlurmAnswers, standings: Mapping[str, Standing], metric: str
+    arm: Entry, runs: Path, answers: SlurmAnswers, standings: Mapping[str, Standing], metric: Metric
 ) -> ArmStatus:
     """Return the status of an arm or stage.
 
-    standings: trial id -> where the trial stands on disk. metric: the accuracy of running trials, "" if there is none.
+    standings: trial id -> where the trial stands on disk. metric: the one of running trials.
     """
     status = ArmStatus(arm.name, arm.parent, dict.fromkeys(TRIAL_KINDS, 0), [], [], [], [])
     trials_by_reason: dict[Reason, list[PlannedTrial]] = defaultdict(list)
@@ -211,7 +217,7 @@ def trial_kind(trial_id: str, standing: Standing, answers: SlurmAnswers) -> str:
     return "missing"
 
 
-def running_trial(trial: PlannedTrial, arm: Entry, standing: Standing, metric: str) -> RunningTrial:
+def running_trial(trial: PlannedTrial, arm: Entry, standing: Standing, metric: Metric) -> RunningTrial:
     """Return a running trial as of its last evaluation."""
     assert standing.state.attempt is not None
     lines = store.read_metrics(standing.state.attempt)
@@ -222,7 +228,9 @@ def running_trial(trial: PlannedTrial, arm: Entry, standing: Standing, metric: s
     seconds_left = None
     if newest.seconds is not None and steps is not None:
         seconds_left = newest.seconds / newest.step * (steps - newest.step)
-    return RunningTrial(trial.seed, trial.id, newest.step, steps, newest.number(metric), seconds_left)
+    value = newest.number(metric.name)
+    accuracy = value if metric.is_accuracy else None
+    return RunningTrial(trial.seed, trial.id, newest.step, steps, accuracy, seconds_left, metric.name, value)
 
 
 def tables_state(plan: Plan, runs: Path, answers: SlurmAnswers, total: Mapping[str, int]) -> str:

@@ -88,17 +88,19 @@ def running_lines(entries: Sequence[ArmStatus]) -> list[Text]:
 
 
 def running_cells(entry: ArmStatus, trial: RunningTrial) -> tuple[str, str, str, str]:
-    """Return a running trial's name, step, accuracy and time left. Unknown ones are empty."""
+    """Return a running trial's name, step, metric and time left. Unknown ones are empty."""
     step = f"step {trial.step:,}"
     if trial.steps is not None:
         step += f"/{trial.steps:,}"
-    accuracy = ""
+    value = ""
     if trial.accuracy is not None:
-        accuracy = f"accuracy {trial.accuracy:.1%}"
+        value = f"accuracy {trial.accuracy:.1%}"
+    elif trial.value is not None:
+        value = f"{printable(trial.metric)} {trial.value:g}"
     time_left = ""
     if trial.seconds_left is not None:
         time_left = f"about {duration_text(trial.seconds_left)} left"
-    return f"{printable(entry.arm)} seed {trial.seed}", step, accuracy, time_left
+    return f"{printable(entry.arm)} seed {trial.seed}", step, value, time_left
 
 
 def queued_lines(entries: Sequence[ArmStatus]) -> list[Text]:

@@ -202,6 +202,12 @@ class Curve:
         self.diverged = None in line.model_dump(exclude_unset=True).values()
 
     @property
+    def numbers(self) -> dict[str, float]:
+        """The numbers of the last step that are finite, by their names."""
+        extra = self.lines[-1].model_extra if self.lines else None
+        return {name: value for name, value in (extra or {}).items() if value is not None}
+
+    @property
     def step(self) -> int:
         """The last step, or 0."""
         return self.lines[-1].step if self.lines else 0

@@ -117,7 +117,7 @@ class CommandRun:
 
     def record_curve(self) -> None:
         self.run.write_metrics(self.curve.lines)
-        self.run.progress(self.curve.step, {})
+        self.run.progress(self.curve.step, self.curve.numbers)
         if self.curve.step > self.saved_step:
             self.save_progress()
 

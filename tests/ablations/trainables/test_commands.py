@@ -17,9 +17,16 @@ from ablations import provenance
 from ablations.execution import runner
 from ablations.execution.launch import Place
 from ablations.planning import estimate, overview
+from ablations.status.slurm_answers import SlurmAnswers
+from ablations.status.study_status import study_status
+from ablations.status.view import render
 from ablations.study.reading import read_recipe
+from ablations.trainables.command import training
 from ablations.trainables.command.output import Curve
+from ablations.trainables.trainable import Context
 from results import store
+from results.store import lease
+from results.store.schemas import MetricsLine
 from results.study_results import load_plans
 from results.tables import study_table
 
@@ -102,6 +109,27 @@ def test_a_limit_of_hours_is_not_passed_by_trials_of_unknown_time(tmp_path: Path
             estimate.check_max_hours(most, plans, todo, runs, estimate.local_device(plans))
         assert served(runs, todo[0]).kind == "finished"
     estimate.check_max_hours(1, plans, todo, runs, estimate.local_device(plans))
+
+
+def test_a_running_command_shows_its_metric(tmp_path: Path) -> None:
+    """By `ablate status`, and while it trains, from the lines of metrics.jsonl."""
+    runs, (first, *_) = planned(tmp_path)
+    plans = store.read_plans(runs).readable
+    with store.claim(store.trial(runs, first.id), lease.Watch()) as attempt:
+        attempt.write_metrics([MetricsLine(step=3, seconds=6.0, score=0.125, loss=0.5)])
+        status = study_status(plans[0], runs, SlurmAnswers())
+    (trial,) = (one for arm in status.arms for one in arm.now_running)
+    assert (trial.accuracy, trial.metric, trial.value) == (None, "score", 0.125)
+    assert "seed 0   step 3   score 0.125" in render([status]).plain
+
+    seen = []
+    order = training.CommandOrder(None, tmp_path, {}, {})
+    with store.claim(store.trial(runs, first.id), lease.Watch()) as attempt:
+        attempt.progress = lambda step, numbers: seen.append((step, numbers))
+        running = training.CommandRun(order, attempt, Context())
+        (running.folder / "metrics.jsonl").write_text('{"step": 4, "score": 0.25, "loss": NaN}\n')
+        running.save_curve()
+    assert seen == [(4, {"score": 0.25})]
 
 
 def test_settings_are_spelled_as_the_recipe_says(tmp_path: Path) -> None:
