@@ -21,6 +21,7 @@ from ablations.status import view as status_view
 from ablations.status.slurm_answers import RateLimitedAsker
 from ablations.status.study_status import study_status
 from ablations.status.view import Statuses
+from ablations.trainables.trainable import find
 from commonfloor.files import refuse_links
 from results import store
 from results.store import eval_files, lease, plan_files
@@ -153,16 +154,20 @@ def find_waste(runs: Path, plans: Sequence[Plan], keep: Keep, scratch: Path | No
     keep: the trials whose final weights stay. The weights of trials that owe evals stay too. scratch: the folder of
     checkpoints if it is not in the run directory. Raises NewerSchema if a newer version wrote a trial.
     """
-    owed = {job.id: job.evals for job in jobs(plans)}
+    planned = {job.id: job for job in jobs(plans)}
     keeps_weights = kept_weights(keep, plans)
     waste: list[Waste] = []
     for path in store.sorted_paths(runs / "trials"):
         trial = store.Trial(path, scratch)
         state = trial.state()
         if state.is_over and state.attempt is not None:
-            missing_evals = eval_files.missing_evals(trial, owed.get(trial.id, ()), state.result)
+            job = planned.get(trial.id)
+            missing_evals = eval_files.missing_evals(trial, job.evals if job else (), state.result)
             keep_weights = keeps_weights(trial.id) or bool(missing_evals)
             waste += waste_of_finished(trial, state.attempt, keep_weights)
+            if job and not keep_weights:
+                leftovers = find(job.trainable).leftovers(state.attempt)
+                waste += [Waste(path, size_on_disk(path), "a large file of a finished trial") for path in leftovers]
         for claim in (path / "attempts").glob(".claim-*"):
             if lease.is_held(claim) is False:  # its process was killed before it renamed the claim to an attempt
                 waste.append(Waste(claim, size_on_disk(claim), "an attempt that never began"))

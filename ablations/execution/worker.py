@@ -105,6 +105,7 @@ class Worker:
                 outcome = self.train(job, settings, trial, attempt, past)
             if outcome.status != "stopped":
                 attempt.publish(outcome.content())
+                self.remove_leftovers(attempt)
             if outcome.status == "finished" and job.evals:
                 return self.evaluate(job, trial, outcome.train_seconds)
             is_stopped = outcome.status == "stopped"
@@ -122,6 +123,13 @@ class Worker:
             return True
         plans, damaged = store.read_plans(self.runs)
         return bool(damaged) or kept_weights(self.place.keep_weights, plans)(job.id)
+
+    def remove_leftovers(self, attempt: store.Attempt) -> None:
+        """Remove the large files of an attempt that is over, unless its weights are kept. `ablate clean` does too."""
+        if not attempt.keep_weights:
+            with contextlib.suppress(OSError):
+                for path in self.trainable.leftovers(attempt.path):
+                    path.unlink()
 
     def prepare_attempt(self, job: Job, trial: store.Trial, attempt: store.Attempt) -> Settings:
         """Write the settings and the environment of the attempt; return the settings.

@@ -329,6 +329,10 @@ class Trainable(Protocol):
         """Train a trial, from the newest checkpoint of `run` if there is one. sources: link -> parent."""
         ...
 
+    def leftovers(self, attempt: Path) -> list[Path]:
+        """Return files of a finished attempt that only its weights need, beside weights.safetensors."""
+        return []
+
     def fault(self, error: BaseException) -> Fault | None:
         """Return the classification of an exception that only the trainable knows, or None."""
         return None

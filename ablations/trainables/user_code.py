@@ -19,6 +19,8 @@ from results.store.schemas import Fact, Metric, Settings
 from results.store.schemas.metrics import ACCURACY
 
 SKIPPED = ("__pycache__", "node_modules")  # folders that are no code, besides hidden ones
+FOLDER = "folder"  # in an attempt: where its code writes
+LARGE = 1 << 20  # bytes of a file in that folder that is only kept with the weights
 MOST_CODE = 1 << 28  # bytes
 
 
@@ -131,6 +133,11 @@ class UserCode(Trainable):
             self.check_files()
         except ValueError as error:
             raise Failed(str(error), faults.INPUT) from None
+
+    def leftovers(self, attempt: Path) -> list[Path]:
+        """See Trainable. They are the large files in the folder of the code, such as its checkpoints."""
+        files = [path for path in sorted((attempt / FOLDER).rglob("*")) if path.is_file() and not path.is_symlink()]
+        return [path for path in files if path.stat().st_size > LARGE]
 
     def fault(self, error: BaseException) -> Fault | None:
         return error.fault if isinstance(error, Failed) else None

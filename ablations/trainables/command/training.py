@@ -19,7 +19,7 @@ from ablations.trainables.command import supervisor
 from ablations.trainables.command.output import CURVE, METRICS, Curve, Lines, Log, Report, read_correct
 from ablations.trainables.command.template import Template
 from ablations.trainables.trainable import Context, Outcome
-from ablations.trainables.user_code import Failed
+from ablations.trainables.user_code import FOLDER, Failed
 from commonfloor.files import refuse_links
 from results import store
 from results.store import lease
@@ -33,7 +33,7 @@ CURVE_SECONDS = 3.0  # between looks at the curve and at whether this attempt is
 ORPHAN_SECONDS = 5.0  # for the command of an earlier attempt to end, and again after it was killed
 STOP_SECONDS = 1.0  # by which SIGTERM may reach a command before its worker
 LONGEST_CAUSE = 200  # characters
-FOLDER, PROCESS, SETTINGS = "folder", "process.json", "settings.json"  # in an attempt
+PROCESS, SETTINGS = "process.json", "settings.json"  # in an attempt
 NO_MEMORY = re.compile(
     r"out of memory|OutOfMemory|\bMemoryError\b|std::bad_alloc|Cannot allocate memory|RESOURCE_EXHAUSTED", re.IGNORECASE
 )

@@ -14,6 +14,7 @@ from designs import write
 from run_trials import Quiet, serve_all, served
 
 from ablations import provenance
+from ablations.cli.watching import find_waste
 from ablations.execution import runner
 from ablations.execution.launch import Place
 from ablations.planning import estimate, overview
@@ -130,6 +131,29 @@ def test_a_running_command_shows_its_metric(tmp_path: Path) -> None:
         (running.folder / "metrics.jsonl").write_text('{"step": 4, "score": 0.25, "loss": NaN}\n')
         running.save_curve()
     assert seen == [(4, {"score": 0.25})]
+
+
+def test_without_weights_the_large_files_of_a_folder_go(tmp_path: Path) -> None:
+    """They stay until the trial is over, and small files stay for good. `ablate clean` finds what was kept."""
+    script = """
+        import os, sys
+        os.chdir(sys.argv[3])
+        os.mkdir("models")
+        open("models/last.pt", "wb").write(bytes(1 << 21))
+        open("plot.svg", "wb").write(bytes(1 << 10))
+        os.symlink("/etc/hosts", "link")
+        print("METRIC score=1")
+    """
+    runs, (kept, *others) = planned(tmp_path, script)
+    for job, keep in ((kept, "all"), (others[0], "none")):
+        assert served(runs, job, keep).metrics == {"score": 1}
+        folder = store.trial(runs, job.id).attempts()[-1] / "folder"
+        assert (folder / "models" / "last.pt").exists() == (keep == "all")
+        assert (folder / "plot.svg").exists()
+    plans = store.read_plans(runs).readable
+    waste = find_waste(runs, plans, "none")
+    assert [(item.path.name, item.bytes) for item in waste] == [("last.pt", 1 << 21)]
+    assert not find_waste(runs, plans, "all")
 
 
 def test_settings_are_spelled_as_the_recipe_says(tmp_path: Path) -> None:
