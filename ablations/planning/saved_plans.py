@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from ablations.trainables.trainable import find
 from commonfloor.files import refuse_links
 from results import store
 from results.store import lease, ledger
@@ -59,6 +60,12 @@ def check_same_table(old: Plan, new: Plan) -> None:
         others = settings_of_baseline(new)
         differ = [key for key in settings | others if settings.get(key) != others.get(key)]
         changed = ", ".join(f"{key} {settings.get(key)} -> {others.get(key)}" for key in differ[:3])
+        code = find(new.trainable).code_changes(old.trainable)
+        if code and not changed:
+            raise ValueError(
+                f"{old.name}: its code has changed since it was planned ({code}): undo that, plan it anew with --prune "
+                "(results stay), or keep both tables with --name NEW"
+            )
         raise ValueError(
             f"{old.name} was planned with another baseline "
             f"({changed or 'its data, its code, or what one of its parts computes'}): "

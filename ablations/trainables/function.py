@@ -169,8 +169,8 @@ class Function(UserCode):
 
     # -- execution -----------------------------------------------------------------------------------------------------
 
-    def current_digest(self) -> str:
-        return self.about.current().digest
+    def current(self) -> FunctionDescription:
+        return self.about.current()
 
     def train(self, settings: Settings, run: store.Attempt, sources: Mapping[str, Parent], context: Context) -> Outcome:
         self.ensure_files()

@@ -195,6 +195,10 @@ class Trainable(Protocol):
         """Return the state of all files that trials depend on. values: key -> all values that a plan has for it."""
         return {}
 
+    def code_changes(self, earlier: str) -> str:
+        """Return which of its files have changed since a plan recorded them, or "". earlier: the plan's `trainable`."""
+        return ""
+
     # -- plans ---------------------------------------------------------------------------------------------------------
 
     def describe(self, settings: Settings) -> Settings:

@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 
 from ablations import faults
 from ablations.faults import Fault
-from ablations.trainables.trainable import Resources, Trainable
+from ablations.trainables.trainable import Resources, Trainable, find
 from commonfloor.options import Options
 from results.store.schemas import Fact, Metric, Settings
 from results.store.schemas.metrics import ACCURACY
@@ -21,6 +21,8 @@ from results.store.schemas.metrics import ACCURACY
 SKIPPED = ("__pycache__", "node_modules")  # folders that are no code, besides hidden ones
 FOLDER = "folder"  # in an attempt: where its code writes
 LARGE = 1 << 20  # bytes of a file in that folder that is only kept with the weights
+SHORT = 8  # digits of a file's digest in a plan
+SHOWN = 3  # names of files in a message
 MOST_CODE = 1 << 28  # bytes
 
 
@@ -46,7 +48,8 @@ class Reported(Options):
 class Description(Options):
     """What a recipe says of training code, and what the code is.
 
-    folder: where it runs. files: its files, relative to the folder. digest: of their content. gpus: how many it uses.
+    folder: where it runs. files: its files, relative to the folder. digest: of their content. file_digests: of each,
+    by which edits are named; plans before 0.27 have none. gpus: how many it uses.
     """
 
     train: str
@@ -57,10 +60,26 @@ class Description(Options):
     gpus: int = 0
     files: list[str] = []
     digest: str = ""
+    file_digests: list[str] = []
 
     def with_files(self, files: Mapping[str, Path]) -> Self:
         """Return the description with files (name -> path) and their digest. Raises ValueError if they are large."""
-        return self.model_copy(update={"files": sorted(files), "digest": files_digest(files)})
+        names = sorted(files)
+        digests = [file_digest(files[name])[:SHORT] for name in names]
+        return self.model_copy(update={"files": names, "digest": files_digest(files), "file_digests": digests})
+
+    def changes(self, earlier: "Description") -> str:
+        """Return which files differ from those of an earlier description, such as "edited: train.py", or ""."""
+        now = dict(zip(self.files, self.file_digests, strict=True))
+        if len(earlier.files) != len(earlier.file_digests):  # of an earlier version
+            return "" if self.digest == earlier.digest else f"some of {listed(self.files)}"
+        before = dict(zip(earlier.files, earlier.file_digests, strict=True))
+        kinds = {
+            "edited": [name for name in now if name in before and now[name] != before[name]],
+            "added": [name for name in now if name not in before],
+            "removed": [name for name in before if name not in now],
+        }
+        return "; ".join(f"{kind}: {listed(names)}" for kind, names in kinds.items() if names)
 
     @property
     def code_paths(self) -> dict[str, Path]:
@@ -120,12 +139,20 @@ class UserCode(Trainable):
         """Raise ValueError if the code cannot run here, or is no longer that of the plan."""
         if not Path(self.about.folder).is_dir():
             raise ValueError(f"{self.about.folder}: the folder of the code is not on this machine")
-        if self.current_digest() != self.about.digest:
-            raise ValueError("train: the code has changed since the study was planned: plan it anew, with --prune")
+        now = self.current()
+        if now.digest != self.about.digest:
+            raise ValueError(
+                f"train: the code has changed since the study was planned ({now.changes(self.about)}): "
+                "undo that, or plan it anew with --prune (results stay)"
+            )
 
-    def current_digest(self) -> str:
-        """Return the digest of the code as it is now. Raises ValueError."""
+    def current(self) -> Description:
+        """Return the description with its files as they are now. Raises ValueError."""
         raise NotImplementedError
+
+    def code_changes(self, earlier: str) -> str:
+        other = find(earlier)
+        return self.about.changes(other.about) if isinstance(other, UserCode) else ""
 
     def ensure_files(self) -> None:
         """Raise Failed if the code cannot run here, or is no longer that of the plan."""
@@ -170,5 +197,15 @@ def files_digest(files: Mapping[str, Path]) -> str:
         raise ValueError(f"code: more than {MOST_CODE >> 20} MiB: name the files that are code")
     digest = hashlib.sha256()
     for name in sorted(files):
-        digest.update(f"{name}\0{hashlib.sha256(files[name].read_bytes()).hexdigest()}\0".encode())
+        digest.update(f"{name}\0{file_digest(files[name])}\0".encode())
     return digest.hexdigest()[:12]
+
+
+def file_digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first names as text, and how many follow."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more

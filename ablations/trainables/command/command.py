@@ -124,8 +124,8 @@ class Command(UserCode):
         if "{" not in program and shutil.which(path) is None:
             raise ValueError(f"train: {program}: no such program")
 
-    def current_digest(self) -> str:
-        return self.about.current().digest
+    def current(self) -> CommandDescription:
+        return self.about.current()
 
     def train(self, settings: Settings, run: store.Attempt, sources: Mapping[str, Parent], context: Context) -> Outcome:
         self.ensure_files()

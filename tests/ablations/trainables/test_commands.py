@@ -10,14 +10,17 @@ from textwrap import dedent, indent
 
 import pytest
 from commands import ONE_ARM, RECIPE, SCRIPT, planned
-from designs import write
+from designs import design, write
 from run_trials import Quiet, serve_all, served
 
 from ablations import provenance
 from ablations.cli.watching import find_waste
 from ablations.execution import runner
 from ablations.execution.launch import Place
+from ablations.jobs import jobs
 from ablations.planning import estimate, overview
+from ablations.planning.prepare import prepare
+from ablations.planning.saved_plans import save_plan
 from ablations.status.slurm_answers import SlurmAnswers
 from ablations.status.study_status import study_status
 from ablations.status.view import render
@@ -27,7 +30,7 @@ from ablations.trainables.command.output import Curve
 from ablations.trainables.trainable import Context
 from results import store
 from results.store import lease
-from results.store.schemas import MetricsLine
+from results.store.schemas import MetricsLine, Plan
 from results.study_results import load_plans
 from results.tables import study_table
 
@@ -259,8 +262,46 @@ def test_edited_code_is_planned_anew_before_it_trains(tmp_path: Path) -> None:
     ended = served(runs, todo[0])
     assert (ended.kind, ended.cause) == (
         "failed",
-        "train: the code has changed since the study was planned: plan it anew, with --prune",
+        "train: the code has changed since the study was planned (edited: train.py): undo that, or plan it anew with "
+        "--prune (results stay)",
     )
+
+
+def test_edited_files_are_named_with_what_to_do(tmp_path: Path) -> None:
+    """Edited, added and removed files. --prune plans new trials, and the results of the old code stay."""
+    for name in ("a.py", "b.py", "c.py", "d.py"):
+        (tmp_path / name).write_text("")
+    recipe = f"{RECIPE}    code: [.]\n"
+    script = "print('METRIC score=1')"
+    runs, (first, *_) = planned(tmp_path, script, recipe, ONE_ARM)
+    assert served(runs, first).kind == "finished"
+    (tmp_path / "a.py").unlink()
+    for name in ("b.py", "c.py", "d.py"):
+        (tmp_path / name).write_text("edited")
+    (tmp_path / "new.py").touch()
+    with pytest.raises(ValueError, match="its code has changed since") as refusal:
+        planned(tmp_path, f"{script}  # edited", recipe, ONE_ARM)
+    assert str(refusal.value) == (
+        "s@r: its code has changed since it was planned (edited: b.py, c.py, d.py and 1 more; added: new.py; removed: "
+        "a.py): undo that, plan it anew with --prune (results stay), or keep both tables with --name NEW"
+    )
+    anew = prepare(design(tmp_path, ONE_ARM, recipe), runs, None, prune=True, code="0" * 12)
+    save_plan(runs, anew)
+    assert {first.id}.isdisjoint(job.id for job in jobs([anew]))
+    assert store.trial(runs, first.id).state().status == "finished"
+
+
+def test_a_plan_of_before_names_no_edited_file(tmp_path: Path) -> None:
+    """Plans had one digest for all files. They are read, and the files are listed."""
+    planned(tmp_path, study=ONE_ARM)
+    (path,) = tmp_path.glob("runs/studies/*/plan.json")
+    content = json.loads(path.read_text())
+    kind, _, described = content["trainable"].partition(" ")
+    about = json.loads(described)
+    del about["file_digests"]
+    store.write_plan(path, Plan(**{**content, "trainable": f"{kind} {json.dumps(about)}"}))
+    with pytest.raises(ValueError, match=r"its code has changed since it was planned \(some of train\.py\)"):
+        planned(tmp_path, f"{SCRIPT}# edited", study=ONE_ARM)
 
 
 def test_commands_load_neither_torch_nor_vitcore(tmp_path: Path) -> None:
