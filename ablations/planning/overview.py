@@ -14,6 +14,7 @@ from ablations.planning.resolution import Resolution
 from ablations.planning.step_times import Device
 from ablations.study.naming import ALL_ARMS
 from ablations.trainables.trainable import find
+from commonfloor.messages import joined_names
 from results import store, units
 from results.statistics.declared import declared_earlier
 from results.store import ledger
@@ -205,6 +206,9 @@ def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
     code = find(plan.trainable).files
     if code:
         lines.append(f"  code    {code_text(code)}")
+    unseen = find(plan.trainable).unseen
+    if unseen:
+        lines.append(f"  note    what {joined_names(unseen)} loads is not in the ids: name its files in `code`")
     lines += [f"  cheaper {line}" for line in suggestions(view.hours, view.hours_from.unit, plan)]
     lines += [f"  note    {note}" for note in [*view.declared_first, *plan.notes]]
     _, why_slow = find(plan.trainable).slowdown(plan.baseline_arm.config, view.hours_from.unit == estimate.GPU_HOURS)

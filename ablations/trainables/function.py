@@ -45,7 +45,9 @@ HEADER = struct.Struct("<qd")  # before the bytes of a checkpoint: its step, and
 
 
 class FunctionDescription(Description):
-    """What a recipe says of a function."""
+    """What a recipe says of a function. unseen: places that load code which is not among `files`, as FILE:LINE."""
+
+    unseen: list[str] = []
 
     @property
     def name(self) -> str:
@@ -77,7 +79,8 @@ class FunctionDescription(Description):
         except ValueError as error:
             raise ValueError(f"train: {str(error).removeprefix('plugin ')}") from None
         imported = {str(file.relative): file.path for file in imports.files.values()}
-        return self.with_files({path.name: path, **imported, **self.code_paths})
+        found = self.with_files({path.name: path, **imported, **self.code_paths})
+        return found.model_copy(update={"unseen": [] if self.code else imports.unseen})
 
 
 def is_function(train: str) -> bool:
@@ -90,6 +93,10 @@ class Function(UserCode):
 
     about: FunctionDescription
     progress = "a newer checkpoint (call run.save_checkpoint)"
+
+    def __init__(self, about: FunctionDescription) -> None:
+        super().__init__(about)
+        self.unseen = about.unseen
 
     @cached_property
     def function(self) -> Callable[..., Any]:

@@ -29,6 +29,7 @@ LIBRARIES = tuple(
         site.getusersitepackages(),
     }
 )
+LOADERS = ("import_module", "__import__", "exec", "run_path", "run_module", "spec_from_file_location")
 INSTALLED = {"site-packages", "dist-packages"}
 
 
@@ -59,7 +60,8 @@ class LocalImports:
     """The local files that the text of a plug-in imports, directly or by way of each other.
 
     plugin: the spec of the plug-in, as a package. neighbors: the top-level modules beside the plug-in that it imports
-    by their own name. Raises ValueError if a neighbor has the name of another module that Python would find first.
+    by their own name. unseen: places that load code whose name does not stand there, as FILE:LINE. Raises ValueError if
+    a neighbor has the name of another module that Python would find first.
     """
 
     def __init__(self, path: Path, plugin: ModuleSpec, source: bytes) -> None:
@@ -69,14 +71,16 @@ class LocalImports:
         self.plugin = plugin
         self.files: dict[str, LocalFile] = {}
         self.neighbors: set[str] = set()
-        pending = [(source, plugin.name)]
+        self.unseen: list[str] = []
+        pending = [(source, plugin.name, path.name)]
         while pending:
-            text, package = pending.pop()
+            text, package, shown = pending.pop()
+            self.unseen += [f"{shown}:{line}" for line in dynamic_loads(text)]
             for name in imported_names(text, package):
                 for spec in self.local_specs(name):
                     file = self.add(spec)
                     if file is not None:
-                        pending.append((file.content, spec.parent or ""))
+                        pending.append((file.content, spec.parent or "", str(file.relative)))
 
     def add(self, spec: ModuleSpec) -> LocalFile | None:
         """Add the file of a module, unless it is unreadable. Return it if it is new and Python source."""
@@ -148,10 +152,27 @@ def imported_names(text: bytes, package: str) -> Iterator[str]:
                     yield resolve_name(name, package)
 
 
+def dynamic_loads(text: bytes) -> Iterator[int]:
+    """Yield the lines of Python source that load other code whose name does not stand there."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and called_name(node) in LOADERS and not literal_import(node):
+            yield node.lineno
+
+
+def called_name(call: ast.Call) -> str:
+    """Return the name of a called function, or of a called attribute unless it is `exec`, which may be anything."""
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr if call.func.attr != "exec" else ""
+    return getattr(call.func, "id", "")
+
+
 def literal_import(call: ast.Call) -> str:
     """Return the module that a call such as importlib.import_module("name") imports, or ""."""
-    function = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    if function not in ("import_module", "__import__") or not call.args:
+    if called_name(call) not in ("import_module", "__import__") or not call.args:
         return ""
     first = call.args[0]
     if isinstance(first, ast.Constant) and isinstance(first.value, str):

@@ -123,8 +123,8 @@ class Trainable(Protocol):
     described: what training needs of `describe`. selection_metric: the metric of validation, which is shown during
     training and chooses tuned values; "" for the study's metric. progress: what an attempt that is killed has to
     bring so that another follows. fixed: settings that a study cannot vary -> why. stage_evals: evals that stages
-    compute, not arms. files: the user's code, whose edits change ids. node_checks: what `ablate profile check`
-    checks, by name.
+    compute, not arms. files: the user's code, whose edits change ids. unseen: places in it that load further code.
+    node_checks: what `ablate profile check` checks, by name.
     """
 
     keys: Collection[str]
@@ -138,6 +138,7 @@ class Trainable(Protocol):
     selection_metric: str = ""
     progress: str = "progress"
     files: Sequence[str] = ()
+    unseen: Sequence[str] = ()
     stage_evals: Collection[str] = frozenset()
     node_checks: Mapping[str, NodeCheck] = MappingProxyType({})
 

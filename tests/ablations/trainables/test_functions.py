@@ -13,6 +13,8 @@ from run_trials import Quiet, serve_all, served
 from ablations.execution import runner
 from ablations.execution.launch import Place
 from ablations.jobs import jobs
+from ablations.planning import overview
+from ablations.planning.step_times import Device
 from ablations.study.reading import read_recipe
 from results import store
 from results.study_results import load_plans
@@ -100,6 +102,31 @@ def test_an_id_is_of_every_local_file_that_is_imported(tmp_path: Path) -> None:
     assert not {*ids("c", "x = 2")} & {*first}
     recipe = read_recipe(str(tmp_path / "c" / "r.yaml"))
     assert '"files":["helper.py","train.py"]' in recipe.trainable
+
+
+LOADS = """
+import importlib, runpy
+import helper
+def train(run, lr=0.5, model="mlp"):
+    importlib.import_module("found")
+    importlib.import_module(f"models.{model}")
+    runpy.run_path("more.py")
+    return {"score": 1}
+"""
+
+
+def test_a_plan_says_where_code_is_loaded_that_it_cannot_find(tmp_path: Path) -> None:
+    """Modules whose names are computed, and text that is executed. A recipe with `code` has named their files."""
+    (tmp_path / "helper.py").write_text("def f(model, text):\n    model.eval(), model.exec(text)\n    exec(text)")
+    (tmp_path / "found.py").touch()
+    for code, note in (("", "what train.py:6, train.py:7, helper.py:3 loads is not in the ids"), ("found.py", "")):
+        recipe = RECIPE.replace("seeds: 3", f"seeds: 1, code: [{code}]")
+        runs, _ = planned(tmp_path, LOADS, recipe, ONE_ARM)
+        (plan,) = store.read_plans(runs).readable
+        text = overview.render(overview.overview(plan, runs, [], Device(gpu=False, name="cpu")), plan)
+        assert "  code    found.py, helper.py, train.py\n" in text
+        assert ("is not in the ids" in text, note in text) == (bool(note), True)
+        (runs / "studies" / plan.name / "plan.json").unlink()
 
 
 RESUMES = """
