@@ -14,6 +14,32 @@ NO_VERDICT = "no verdict"
 
 
 @dataclass(frozen=True, kw_only=True)
+class SecondaryResult:
+    """An arm's result in a secondary metric, and its difference from the baseline. Unknown values are None.
+
+    n: the number of values. p_adjusted: p, adjusted together with all tests of the table's arms. untested: why there is
+    no verdict, or "". first_declared: as in `Row`.
+    """
+
+    n: int
+    mean: float | None
+    ci95: Interval | None = None
+    delta: float | None = None
+    delta_ci95: Interval | None = None
+    n_pairs: int | None = None
+    p: float | None = None
+    p_adjusted: float | None = None
+    verdict: str | None = None
+    untested: str = ""
+    first_declared: str | None = None
+
+    @property
+    def is_judged_anew(self) -> bool:
+        """Whether the arm had another verdict under what was declared first."""
+        return self.first_declared not in (None, self.verdict or NO_VERDICT)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Row:
     """A row of a study's table: the results of one arm. Accuracies are fractions and unknown values are None.
 
@@ -24,7 +50,8 @@ class Row:
     interval that holds for a whole family at once. error_ratio: the arm's error / the baseline's, of an accuracy.
     images_share: share of the difference's variance that comes from the choice of test images. measured: metric -> mean
     for further metrics, and metric + INTERVAL -> confidence interval. first_declared: the verdict under what was
-    declared before there were results, or "no verdict", if the study declares something else now.
+    declared before there were results, or "no verdict", if the study declares something else now. secondary: secondary
+    metric -> its result.
     """
 
     arm: str
@@ -56,6 +83,7 @@ class Row:
     notes: Sequence[str]
     first_declared: str | None = None
     measured: Mapping[str, Any] = field(default_factory=dict)
+    secondary: Mapping[str, SecondaryResult] = field(default_factory=dict)
 
     @property
     def ended_trials(self) -> int:
@@ -387,7 +415,7 @@ def json_object(record: Any) -> dict[str, Any]:
     """Return field -> value for a record. `json.dumps` takes this function as the argument `default`.
 
     Further metrics of a Row become fields, and the metric of a row becomes its name. A Table has TABLE_KEYS, and the
-    fields `abridged` and `pairing` only if they are there.
+    fields `abridged`, `pairing` and those of secondary metrics only if they are there.
     """
     if isinstance(record, Schema):
         return record.content()
@@ -397,10 +425,14 @@ def json_object(record: Any) -> dict[str, Any]:
             content["abridged"] = True
         if record.pairing:
             content["pairing"] = record.pairing
+        if record.plan.secondary_metrics:
+            content["secondary_metrics"] = record.plan.secondary_metrics
         return content
     content = dict(vars(record))
     if isinstance(record, Row):
         content |= content.pop("measured")
+        if not record.secondary:
+            del content["secondary"]
     if isinstance(record, OfStudy):
         content["metric"] = record.metric.name
     return content

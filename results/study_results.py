@@ -157,7 +157,7 @@ def assemble(plan: Plan, records: Mapping[str, Record]) -> StudyResults:
     cells = [(arm.name, trial.seed, trial.id) for arm in plan.arms for trial in arm.trials]
     planned = {trial_id: within_ranges(records[trial_id], plan) for _, _, trial_id in cells}
     measured = dict.fromkeys(plan.trial_metrics)
-    of_evals = {plan.metric}
+    of_evals = {*plan.compared_metrics}
     for _, _, trial_id in cells:
         measured |= dict.fromkeys(planned[trial_id].values)
         of_evals |= planned[trial_id].eval_metrics.keys()

@@ -62,7 +62,7 @@ def show(
     name = asked.studies[0]
     chosen = read_recipe(asked.recipe or RECIPE)
     described = read_study(name, chosen.trainable)
-    if not described.metric:
+    if not described.primary_metric:
         described = described.model_copy(update={"metric": find(chosen.trainable).default_metric})
     results = answers(described.name, source)
     if as_json:
@@ -85,7 +85,7 @@ def show(
 
 def description_parts(study: Study, recipe: Recipe) -> Iterator[tuple[str, str]]:
     """Yield (title, text) for each line of a study's description. A text may be "", and a title may repeat."""
-    metric = metric_by_name(study.metric or find(recipe.trainable).default_metric)
+    metric = metric_by_name(study.primary_metric or find(recipe.trainable).default_metric)
     within = ""
     if study.margin:
         within = f"; equivalent within {margin_text(study.margin, metric)}"
@@ -94,6 +94,7 @@ def description_parts(study: Study, recipe: Recipe) -> Iterator[tuple[str, str]]
     yield "source", study.source
     yield "found", study.found.strip()
     yield "metric", f"{metric.name}{within}"
+    yield "metrics", ", ".join(study.metrics[1:])
     yield "baseline", assignments(study.baseline, ", ") or "the recipe's"
     yield from varied_parts(study, recipe)
     yield "budget", f"equal {study.budget}"

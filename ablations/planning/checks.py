@@ -13,6 +13,7 @@ from commonfloor.messages import joined_names, spelling_hint
 from results.figures.kinds import FIGURE_KINDS
 from results.records import claimed_arms
 from results.store.schemas import Entry, Plan, Settings
+from results.store.schemas.metrics import EXACT
 
 USUAL_METRICS = {"accuracy": "test_accuracy", "acc": "test_accuracy", "top1": "test_accuracy", "loss": "test_loss"}
 
@@ -45,11 +46,8 @@ def check_names(design: Design) -> None:
     Arms that exist only with the axis values of another recipe count as known.
     """
     study = design.study
-    trainable = design.trainable
     arms = [arm.name for arm in design.arms]
-    if not trainable.eval_of(design.metric):
-        declared = trainable.metrics([arm.config for arm in design.arms])
-        check_name(study, "metric", design.metric, [*(metric.name for metric in declared), *trainable.known_evals()])
+    check_metrics(design)
     check_name(study, "figure", study.figure, FIGURE_KINDS)
     of_grids = [arm_name(change.name, point) for change, point in design.tuned_arms.values()]
     check_arms(design, "published", design.published, [*arms, *of_grids])
@@ -57,6 +55,16 @@ def check_names(design: Design) -> None:
         check_arms(design, "claims", claimed_arms(claim), claimable_names(design))
     for name in sorted(study.families.keys() - {design.family_name(arm) for arm in design.arms}):
         raise ValueError(f"study '{study.name}': families: no arm is of {name}")
+
+
+def check_metrics(design: Design) -> None:
+    """Raise ValueError if a metric is unknown. EXACT ones may only follow the first, as no test is needed for them."""
+    declared = design.trainable.metrics([arm.config for arm in design.arms])
+    known = [*(metric.name for metric in declared), *design.trainable.known_evals()]
+    for name in (design.metric, *design.secondary_metrics):
+        if design.trainable.eval_of(name) or (name in EXACT and name != design.metric):
+            continue
+        check_name(design.study, "metrics" if design.study.metrics else "metric", name, known)
 
 
 def check_arms(design: Design, key: str, names: Iterable[str], known: Sequence[str]) -> None:

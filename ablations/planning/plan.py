@@ -71,6 +71,8 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
         points_family=contrasts(entries) if tuned else 0,
         interactions=interactions(design),
     )
+    if design.secondary_metrics:  # a plan of one metric stays as it was
+        plan = plan.model_copy(update={"secondary_metrics": design.secondary_metrics})
     if recipe.train:
         plan = plan.model_copy(update={"trainable": recipe.trainable})
     if recipe.is_of_user:
@@ -249,9 +251,10 @@ def with_options(config: Settings) -> Settings:
 
 
 def is_stage_eval(design: Design, eval_name: str) -> bool:
-    """Return whether stages compute an eval, and arms do not. Arms always compute the eval of the study's metric."""
+    """Return whether stages compute an eval, and arms do not. Arms always compute the evals of the study's metrics."""
     is_of_stages = eval_name in design.trainable.stage_evals and bool(design.study.stages)
-    return is_of_stages and design.trainable.eval_of(design.metric) != eval_name
+    of_metrics = map(design.trainable.eval_of, (design.metric, *design.secondary_metrics))
+    return is_of_stages and eval_name not in of_metrics
 
 
 def trials(

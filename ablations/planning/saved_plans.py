@@ -42,14 +42,20 @@ def plan_digest(plan: Plan | None) -> str:
 
 
 def check_same_table(old: Plan, new: Plan) -> None:
-    """Raise ValueError if two plans with equal names have different baselines or metrics."""
+    """Raise ValueError if two plans with equal names have different baselines or metrics.
+
+    The order of secondary metrics is free.
+    """
     if old.baseline != new.baseline and old.baseline_arm.key == new.baseline_arm.key:
         factors = ", ".join(sorted(old.factors.keys() ^ new.factors.keys()))
         raise ValueError(
             f"{old.name} was planned with other factors ({factors}), which name its baseline {old.baseline}: leave the "
             "factors as they were, give the study another name, or plan it anew with --prune (results stay)"
         )
-    for key, before, now in (("baseline", old.baseline, new.baseline), ("metric", old.metric, new.metric)):
+    kept = [("baseline", old.baseline, new.baseline), ("metric", old.metric, new.metric)]
+    if set(old.secondary_metrics) != set(new.secondary_metrics):
+        kept.append(("metrics", ", ".join(old.compared_metrics), ", ".join(new.compared_metrics)))
+    for key, before, now in kept:
         if before != now:
             raise ValueError(
                 f"{old.name} was planned with {key} {before}, now it is {now}: give the study another name, "

@@ -125,7 +125,15 @@ class Design(Layers):
     @property
     def metric(self) -> str:
         """The study's metric. If its name ends in @axis or @patch-axis, this is the first of its `sized_names`."""
-        return self.sized_names(self.study.metric or self.trainable.default_metric)[0]
+        return self.sized_names(self.study.primary_metric or self.trainable.default_metric)[0]
+
+    @cached_property
+    def secondary_metrics(self) -> list[str]:
+        """The study's further metrics. A name that ends in @axis or @patch-axis stands for all of its `sized_names`."""
+        names: list[str] = []
+        for written in self.study.metrics[1:]:
+            names += [name for name in self.sized_names(written) if name not in (*names, self.metric)]
+        return names
 
     @cached_property
     def primary_metric(self) -> Metric:
@@ -142,13 +150,11 @@ class Design(Layers):
 
     @cached_property
     def required_evals(self) -> list[str]:
-        """The names of the study's evals and of its metric's eval, if any. Raises ValueError if a name is unknown."""
+        """The names of the study's evals and of its metrics' evals. Raises ValueError if a name is unknown."""
         names: list[str] = []
         for written in self.study.evals:
             names += self.sized_names(written)
-        of_metric = self.trainable.eval_of(self.metric)
-        if of_metric:
-            names.append(of_metric)
+        names += filter(None, map(self.trainable.eval_of, (self.metric, *self.secondary_metrics)))
         for name in names:
             self.trainable.metrics_of(name)
         return list(dict.fromkeys(names))

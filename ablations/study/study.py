@@ -3,7 +3,7 @@
 import re
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from ablations.study.arms import Values
 from ablations.trainables.trainable import LINKS
@@ -47,6 +47,9 @@ class Study(Options):
     #: Lines of a figure over compute: a name, and the settings of its arms, as in `ResNet: {model: timm/*}`.
     families: dict[str, Values] = {}
     metric: str = ""  #: The metric that arms are compared by: by default `test_accuracy`, or a command's first metric.
+    #: Several metrics instead of one: the first is the study's metric. An arm is tested by the others only where its
+    #: difference in the first is resolved. `params` and `flops` may follow too.
+    metrics: list[str] = []
     #: Evals, which workers compute from the weights: `fewshot`, `inspect`, `test@SIZE`, `test@patchP`.
     #: `test@axis` and `test@patch-axis` use the recipe's image sizes and patch sizes.
     evals: list[str] = []
@@ -65,6 +68,20 @@ class Study(Options):
         for claim in claims:
             parse_claim(claim)
         return claims
+
+    @model_validator(mode="after")
+    def _metrics(self) -> "Study":
+        if self.metric and self.metrics:
+            raise ValueError(f"metric={self.metric}: beside 'metrics', whose first is the study's metric")
+        twice = [name for name in self.metrics if self.metrics.count(name) > 1]
+        if twice:
+            raise ValueError(f"metrics: {twice[0]} occurs twice")
+        return self
+
+    @property
+    def primary_metric(self) -> str:
+        """The metric that arms are compared by first, or "" for the trainable's default."""
+        return self.metrics[0] if self.metrics else self.metric
 
     def axes(self) -> list[tuple[str, dict[str, Axis]]]:
         """Return (key, setting -> values) for factors, each cross, curves and tune."""

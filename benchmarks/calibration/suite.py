@@ -25,6 +25,7 @@ from benchmarks.calibration.digits import digits, row_text
 from benchmarks.calibration.images import images
 from benchmarks.calibration.looks import looks
 from benchmarks.calibration.memory import memory
+from benchmarks.calibration.secondary import secondary
 from benchmarks.calibration.studies import (
     ALPHA,
     FOLDS,
@@ -262,6 +263,7 @@ SUITE: dict[Callable[[np.random.Generator, int], Iterator[Line]], int] = {
     tuning: 1000,
     pilots: 2000,
     unpaired: 1000,
+    secondary: 1500,
 }  # how many studies each line is made from
 
 

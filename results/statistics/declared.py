@@ -17,7 +17,7 @@ from results.store.schemas import Arm, Declaration, Plan
 class Earlier:
     """The declaration that came first for some arms of a plan that now declares something else.
 
-    changed: the fields that differ: metric, margin, baseline, family, pairing.
+    changed: the fields that differ: metric, metrics, margin, baseline, family, pairing.
     """
 
     declaration: Declaration
@@ -130,7 +130,7 @@ def first_declaration(arm: Arm, baseline: Arm, contrast: Sequence[Trials], plan:
 
 
 def changed_fields(declaration: Declaration, arm: Arm, baseline: Arm, plan: Plan) -> list[str]:
-    """Return which of metric, margin, baseline, family and pairing a declaration had otherwise for an arm of the plan.
+    """Return which of the fields of `Earlier.changed` a declaration had otherwise for an arm of the plan.
 
     A family that became larger since is no change, because it corrects more.
     """
@@ -138,6 +138,8 @@ def changed_fields(declaration: Declaration, arm: Arm, baseline: Arm, plan: Plan
     changed = []
     if declaration.metric != plan.metric:
         changed.append("metric")
+    elif set(declaration.secondary_metrics) != set(plan.secondary_metrics):
+        changed.append("metrics")
     if declaration.margin != plan.margin:
         changed.append("margin")
     declared_baseline = None
@@ -158,7 +160,7 @@ def arm_declared(declaration: Declaration, arm: Arm) -> str | None:
 
 
 def plan_as_declared(plan: Plan, declaration: Declaration) -> Plan:
-    """Return the plan with the metric, margin, baselines, families and pairing of a declaration.
+    """Return the plan with the metrics, margin, baselines, families and pairing of a declaration.
 
     Arms that the declaration lacks keep their baselines. Raises ValueError if a baseline is no arm of the plan, or if
     the baselines of a tuned study differ.
@@ -181,6 +183,7 @@ def plan_as_declared(plan: Plan, declaration: Declaration) -> Plan:
         arms.append(arm.model_copy(update={"baseline": baseline}))
     changed = {
         "metric": declaration.metric,
+        "secondary_metrics": declaration.secondary_metrics,
         "margin": declaration.margin,
         "baseline": name_here(declaration.baseline),
         "family": declaration.family,

@@ -96,6 +96,47 @@ def holm(p: Sequence[float | None], family: int = 0) -> list[float | None]:
     return adjusted
 
 
+def gated_holm(
+    first: Sequence[float | None], further: Sequence[Sequence[float | None]], opens: Sequence[bool], family: int = 0
+) -> tuple[list[float | None], list[list[float | None]]]:
+    """Return adjusted p values of each arm's first test, and of its further tests, which the first one opens.
+
+    first: a p value per arm, None for no test. further: the same number of p values per arm, at least one. opens:
+    whether a rejection by the first test opens the further ones. family: planned arms.
+
+    Every arm has the level alpha / (unfinished arms). Its first test has it all; then its further tests, corrected by
+    Holm, have it. An arm is finished once all of its tests have rejected, and the others share its level. These are
+    serial gates as a graph (Bretz et al. 2009). Proof of the error rate: until the first error, an arm with a true
+    hypothesis is unfinished. There are at least as many unfinished arms, so each such arm errs in alpha / (their
+    number) at most, and all of them in alpha, however the tests depend on each other.
+    """
+    unfinished = max(family, len(first))
+    adjusted_first: list[float | None] = [None] * len(first)
+    adjusted_further: list[list[float | None]] = [[None] * len(tests) for tests in further]
+    largest = 0.0
+    while True:
+        candidates = []
+        for arm, p in enumerate(first):
+            if adjusted_first[arm] is None:
+                if p is not None:
+                    candidates.append((unfinished * p, arm, -1))
+            elif opens[arm]:
+                left = adjusted_further[arm].count(None)
+                for number, further_p in enumerate(further[arm]):
+                    if adjusted_further[arm][number] is None and further_p is not None:
+                        candidates.append((unfinished * left * further_p, arm, number))
+        if not candidates:
+            return adjusted_first, adjusted_further
+        p, arm, number = min(candidates)
+        largest = max(largest, min(1.0, p))
+        if number < 0:
+            adjusted_first[arm] = largest
+            continue
+        adjusted_further[arm][number] = largest
+        if None not in adjusted_further[arm]:
+            unfinished -= 1
+
+
 def fisher_p(k: int, n: int, others: int, of: int) -> float:
     """Return the one-sided p value of Fisher's exact test that the rate k / n is higher than others / of."""
     total = k + others

@@ -57,9 +57,11 @@ def declaration(plan: Plan, time: str = "", ended: Sequence[str] = ()) -> Declar
         arms={arm.name: DeclaredArm(baseline=arm.baseline, trials=[*arm.ids.values()]) for arm in plan.arms},
         ended=list(ended),
     )
-    if plan.is_paired:
-        return declared
-    return declared.model_copy(update={"paired": plan.paired})
+    if plan.secondary_metrics:
+        declared = declared.model_copy(update={"secondary_metrics": plan.secondary_metrics})
+    if not plan.is_paired:
+        declared = declared.model_copy(update={"paired": plan.paired})
+    return declared
 
 
 def ended_trials(runs: Path, plan: Plan) -> list[str]:

@@ -36,10 +36,19 @@ def with_warnings(table: Table, study: StudyResults, table_of: Callable[[StudyRe
             continue
         for first in other.rows:
             if earlier.concerns(first.arm, study.plan):
-                rows[first.arm] = replace(rows[first.arm], first_declared=first.verdict or NO_VERDICT)
+                rows[first.arm] = with_first_declared(rows[first.arm], first, other.plan.metric)
         warnings.append(f"{declared_after}. {verdicts_text(table, other, rows.values())}")
     warnings += [*claim_warnings(study.plan), *late_warnings(study.plan)]
     return replace(table, rows=list(rows.values()), warnings=[*table.warnings, *warnings])
+
+
+def with_first_declared(row: Row, first: Row, metric: str) -> Row:
+    """Return the row with the verdicts of `first`, the arm's row under what was declared first, with its metric."""
+    verdicts = {name: result.verdict for name, result in first.secondary.items()} | {metric: first.verdict}
+    secondary = {}
+    for name, result in row.secondary.items():
+        secondary[name] = replace(result, first_declared=verdicts.get(name) or NO_VERDICT)
+    return replace(row, first_declared=first.verdict or NO_VERDICT, secondary=secondary)
 
 
 def claim_warnings(plan: Plan) -> list[str]:
@@ -108,7 +117,9 @@ def declared_texts(declared: Declaration | Plan, plan: Plan) -> dict[str, str]:
         family += f" and {declared.points_family} at equal values"
     baseline = current_style().label(declared.baseline)
     pairing = "by seed" if declared.is_paired else "none"
-    return {"metric": declared.metric, "margin": margin, "baseline": baseline, "family": family, "pairing": pairing}
+    metrics = ", ".join([declared.metric, *declared.secondary_metrics])
+    texts = {"metric": declared.metric, "metrics": metrics, "margin": margin, "baseline": baseline}
+    return texts | {"family": family, "pairing": pairing}
 
 
 def verdicts_text(table: Table, other: Table, rows: Iterable[Row]) -> str:

@@ -21,10 +21,10 @@ from results.records import (
     with_labels,
 )
 from results.store.schemas import Metric, Plain, Plan, Split
-from results.store.schemas.metrics import margin_text, too_wide
+from results.store.schemas.metrics import EXACT, margin_text, too_wide
 from results.study_results import unseen_failures
 from results.style import current_style
-from results.tables import cross_grid, formats, sentences
+from results.tables import cross_grid, formats, secondary_table, sentences
 from results.tables.cell_text import (
     ABSENT,
     INTERVALS,
@@ -154,7 +154,7 @@ JUDGED = ("p_holm", "verdict")  # hidden in a table without verdicts
 def render(table: Table, format: str, columns: Sequence[str] | None = None, notes: str | None = None) -> str:
     """Return the table as a document in one of formats.TABLE_FORMATS.
 
-    columns: names of columns in order. notes: one of NOTES. Each format has defaults for both. The grids of crosses
+    columns: names of columns in order. notes: one of NOTES. Each format has defaults for both. The `grids_below`
     follow unless columns are named. Raises ValueError for an unknown format, or an unknown or repeated column.
     """
     check_columns(columns, table)
@@ -202,8 +202,11 @@ def json_record(table: Table, columns: Sequence[str] | None) -> dict[str, Any]:
 
 
 def grids_below(table: Table) -> list[Grid]:
-    """Return the further tables of text that follow the list of arms: the grids of crosses."""
-    return list(cross_grid.as_grids(table))
+    """Return the further tables of text that follow the list of arms: secondary metrics, and the grids of crosses."""
+    grids = list(cross_grid.as_grids(table))
+    if table.plan.secondary_metrics:
+        grids.insert(0, secondary_table.as_grid(table))
+    return grids
 
 
 def with_marks(table: Table, earlier: str = "") -> Sequence[Row]:
@@ -357,6 +360,9 @@ def captions(table: Table, columns: Sequence[str]) -> list[str]:
         f"difference{in_unit} from {reference}, {sentences.pairing(table.plan)}",
     ]
     family = f"p after Holm over {units.amount_text(table.plan.family, 'planned contrast')}{looks_text(table)}"
+    tested = [name for name in table.plan.secondary_metrics if name not in EXACT]
+    if tested:
+        family += f", which share 5% with {units.amount_text(len(tested), 'secondary metric')}"
     if table.tuned:
         family += f" at their own {' and '.join(table.tuned)}, over {table.plan.points_family} at equal ones"
     parts.append(family)
@@ -493,10 +499,14 @@ def csv_rows_of_recipes(tables: Sequence[Table], columns: Sequence[str] | None) 
 
 
 def csv_rows(tables: Sequence[Table], columns: Sequence[str] | None = None) -> list[dict[str, Plain]]:
-    """Return a CSV row per arm, with `columns`, or by default COLUMNS and the fields of any interactions."""
+    """Return a CSV row per arm with `columns`, by default COLUMNS and those of interactions and secondary metrics."""
     fields = {}
     if not columns and any(table.interactions for table in tables):
         fields = INTERACTION
+    secondary: list[str] = []  # parameters and FLOPs are columns already
+    if not columns:
+        secondary += itertools.chain.from_iterable(table.plan.secondary_metrics for table in tables)
+        secondary = [name for name in dict.fromkeys(secondary) if name not in COLUMNS]
     rows = []
     for table in tables:
         interactions = {interaction.name: interaction for interaction in table.interactions}
@@ -504,7 +514,7 @@ def csv_rows(tables: Sequence[Table], columns: Sequence[str] | None = None) -> l
             cells = {name: row.value(name) for name in columns or COLUMNS}
             for column, field in fields.items():
                 cells[column] = getattr(interactions.get(row.arm), field, None)
-            rows.append(flat_cells(cells))
+            rows.append(flat_cells(cells | secondary_table.csv_cells(row, secondary)))
     return rows
 
 

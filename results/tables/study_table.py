@@ -4,8 +4,9 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from results.records import INTERVAL, Claim, InteractionRow, Interval, NoteSubjects, Row, Table
-from results.statistics import claims, contrast, intervals, tuned_pairs, tuning
+from results import units
+from results.records import INTERVAL, Claim, InteractionRow, Interval, NoteSubjects, Row, SecondaryResult, Table
+from results.statistics import claims, contrast, intervals, secondary, tuned_pairs, tuning
 from results.statistics.arms import (
     ArmResults,
     Contrast,
@@ -16,9 +17,11 @@ from results.statistics.arms import (
 )
 from results.statistics.claims import JudgedClaim, JudgedInteraction
 from results.statistics.contrast import Sample
+from results.statistics.secondary import SecondaryMetric
 from results.statistics.tuning import PointChoice
+from results.statistics.verdict import RESOLVED
 from results.store.schemas import Plan
-from results.store.schemas.metrics import share_text
+from results.store.schemas.metrics import EXACT, share_text
 from results.study_results import StudyResults
 from results.style import current_style
 from results.tables import declared_first, layout, notes, sentences, trial_notes
@@ -48,11 +51,13 @@ def table_of_plan(
     plan = with_tuning_notes(tuned.plan, choices)
     whole = replace(tuned, plan=plan)
     arms = arm_results(whole, choices)
-    contrasts = tested_contrasts(arms, plan)
+    untested = secondary.secondary_metrics(whole, arms, interim)
+    contrasts, in_secondary = secondary.adjusted_together(tested_contrasts(arms, plan), untested, plan)
     unfinished = is_unfinished(arms.values())
     judged = interim or not unfinished
     arm_rows = rows_of_arms(arms.values(), whole, besides)
     rows = compared_rows(arm_rows, contrasts, judged)
+    rows = [replace(row, secondary=secondary_results(row, in_secondary, plan, judged)) for row in rows]
     if simultaneous:
         at_once = simultaneous_intervals(contrasts.values(), plan)
         rows = [replace(row, delta_ci95_simultaneous=at_once.get(row.arm)) for row in rows]
@@ -207,6 +212,46 @@ def row_with_contrast(row: Row, contrast: Contrast, judged: bool, usual: float) 
             *notes.speed_notes(contrast.arm.arm, row, plan.primary_metric),
         ]
     )
+
+
+def secondary_results(
+    row: Row, measured: Sequence[SecondaryMetric], plan: Plan, judged: bool
+) -> dict[str, SecondaryResult]:
+    """Return secondary metric -> an arm's result in it, in the plan's order. row: the arm in the first metric."""
+    results = {name: exact_result(name, row, plan) for name in plan.secondary_metrics if name in EXACT}
+    for each in measured:
+        mean = each.samples[row.arm].mean
+        result = SecondaryResult(n=mean.n, mean=mean.value, ci95=mean.interval())
+        if row.arm in each.contrasts:
+            result = compared_result(result, each, row, plan, judged)
+        results[each.metric.name] = result
+    return {name: results[name] for name in plan.secondary_metrics}
+
+
+def exact_result(name: str, row: Row, plan: Plan) -> SecondaryResult:
+    """Return an arm's parameters or FLOPs, which no seed changes."""
+    value = row.value(name)
+    of_baseline = getattr(plan.arms_by_name[row.baseline], name)
+    if row.arm == row.baseline or value is None or of_baseline is None:
+        return SecondaryResult(n=row.n, mean=value)
+    return SecondaryResult(n=row.n, mean=value, delta=value - of_baseline, untested="no seed changes it")
+
+
+def compared_result(
+    result: SecondaryResult, measured: SecondaryMetric, row: Row, plan: Plan, judged: bool
+) -> SecondaryResult:
+    """Return the result with its difference and, only if the first metric opened it, its p values and verdict."""
+    contrast = measured.contrasts[row.arm]
+    difference = contrast.pair.own.mean
+    result = replace(result, delta=difference.value, delta_ci95=difference.interval(), n_pairs=difference.n)
+    if not judged:
+        return replace(result, untested=INTERIM)
+    if row.verdict not in RESOLVED:
+        return replace(result, untested=f"the difference in {plan.metric} is not resolved")
+    if contrast.p is None:
+        lacking = f"{units.amount_text(measured.lacking, 'finished trial')} without it"
+        return replace(result, untested=lacking if measured.lacking else difference.why)
+    return replace(result, p=contrast.p, p_adjusted=contrast.p_holm, verdict=contrast.verdict)
 
 
 def difference_notes(contrast: Contrast, word: str | None) -> list[str]:

@@ -15,6 +15,7 @@ from results.units import decimals_apart
 
 AXES = {"step": "training step", "epoch": "epochs of training", "images": "training images", "seconds": "training time"}
 MEASURES = ("params", "flops", "train_seconds", "images_per_second", "steps", "images", "diverged_at_step")
+EXACT = ("params", "flops")  # numbers that no seed changes, so that a difference needs no test
 BEFORE_0_25 = ("test_accuracy", "test_loss", "val_accuracy", "val_loss", "train_loss")  # the metrics of each trial
 LOWER_IS_BETTER = ("loss", "error", "seconds", "flops", "params")  # ends of names
 OF_OBJECTIVE = {"masked-patch": " of predicted colors", "mae": " of masked pixels"}  # objective -> end of a label
@@ -130,7 +131,7 @@ class Metric(Schema):
 def metric_by_name(name: str, objective: str = "") -> Metric:
     """Return what a name means where no plan declares the metric. objective: the training objective of all arms."""
     kind = name.partition("@")[0]
-    label = ""
+    label = "FLOPs" if name == "flops" else ""
     if name in BEFORE_0_25:
         label = objective_label(name, objective)
     if kind.endswith("accuracy"):

@@ -210,6 +210,7 @@ class Declaration(Schema):
     plan: Annotated[str, Field(min_length=1)]  #: Name of the plan.
     time: Annotated[str, Field(pattern="^(2[0-9]{3}-.+Z)?$")]  #: Time in UTC, or "" if unknown.
     metric: str  #: The metric that is compared, or "" if unknown.
+    secondary_metrics: list[str] = []  #: Metrics that are tested where the difference in the first is resolved.
     margin: Margin | None  #: Largest difference that counts as equivalent, or a share of the baseline's error.
     baseline: str  #: The arm that the others are compared with.
     grows: bool = False  #: Whether the study declares that seeds may be added after a table.
@@ -271,6 +272,7 @@ class Plan(Schema):
     data: PlannedData | None = None  #: The data set when the plan was made.
     departures: Settings = {}  #: Settings whose values differ from the recipe's in the baseline.
     metric: str  #: Name of the metric that is compared.
+    secondary_metrics: list[str] = []  #: Metrics that are tested where the difference in the first is resolved.
     metrics: list[Metric] = []  #: Metrics that trials and their evals measure. Plans before 0.25 have none.
     selection_metric: str = "val_accuracy"  #: Name of the metric of validation, by which tuned values are chosen.
     evals: list[str] = []  #: Evals that trials need unless their entry lists its own.
@@ -339,6 +341,11 @@ class Plan(Schema):
     def primary_metric(self) -> Metric:
         """The metric that is compared."""
         return self.metric_named(self.metric)
+
+    @property
+    def compared_metrics(self) -> list[str]:
+        """The names of the metrics that are compared, the first first."""
+        return [self.metric, *self.secondary_metrics]
 
     @property
     def declared_metrics(self) -> list[Metric]:

@@ -7,7 +7,7 @@ from designs import RECIPE, design, names
 
 from ablations.planning import plan as planning
 from ablations.planning.prepare import prepare
-from ablations.planning.saved_plans import save_plan
+from ablations.planning.saved_plans import check_same_table, save_plan
 
 PATCHES = "{question: q, baseline: {patch: 4}, factors: {patch: axis}, curves: {data_fraction: axis}, EXCLUDE}"
 POOLS = "{question: q, baseline: {pool: cls}, factors: {pool: [cls, gap]}, MORE}"
@@ -128,6 +128,47 @@ def test_a_metric_at_the_recipes_other_sizes(tmp_path: Path) -> None:
     alone = recipe.replace("[8, 16, 32]", "[8]")
     with pytest.raises(ValueError, match="recipe 'r': axis image_size has only 8, the size of training"):
         planning.build(design(tmp_path, study, alone), [0])
+
+
+SEVERAL = "{question: q, baseline: {pool: gap}, factors: {pool: [gap, cls]}, metrics: [%s]}"
+
+
+def test_evals_follow_from_all_metrics(tmp_path: Path) -> None:
+    """The first is the study's metric; sizes, parameters and FLOPs may follow."""
+    recipe = RECIPE.replace("axes: {", "axes: {image_size: [8, 16, 32], ")
+    named = "test_accuracy, test_loss, fewshot5_accuracy, test_accuracy@axis, flops"
+    plan = planning.build(design(tmp_path, SEVERAL % named, recipe), [0])
+    assert (plan.metric, plan.evals) == ("test_accuracy", ["fewshot", "test@16", "test@32"])
+    sizes = ["test_accuracy@16", "test_accuracy@32"]
+    assert plan.secondary_metrics == ["test_loss", "fewshot5_accuracy", *sizes, "flops"]
+    one = planning.build(design(tmp_path, SEVERAL % "test_loss", recipe), [0])
+    assert (one.metric, "secondary_metrics" in one.content()) == ("test_loss", False)
+
+
+@pytest.mark.parametrize(
+    ("study", "message"),
+    [
+        (SEVERAL % "test_accuracy, tets_loss", "study 's': metrics=tets_loss: one of "),
+        (SEVERAL % "flops, test_accuracy", "study 's': metrics=flops: one of "),
+        (SEVERAL % "test_loss, test_loss", "metrics: test_loss occurs twice"),
+        (SEVERAL.replace("metrics", "metric: test_loss, metrics") % "test_loss", "metric=test_loss: beside 'metrics'"),
+    ],
+)
+def test_wrong_metrics_are_one_clear_line(tmp_path: Path, study: str, message: str) -> None:
+    with pytest.raises(ValueError) as error:
+        planning.build(design(tmp_path, study), [0])
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_another_metric_under_the_name_of_a_plan_is_refused(tmp_path: Path) -> None:
+    """Secondary metrics may change their order."""
+    before = planning.build(design(tmp_path, SEVERAL % "test_accuracy, test_loss, val_loss"), [0])
+    turned = planning.build(design(tmp_path, SEVERAL % "test_accuracy, val_loss, test_loss"), [0])
+    fewer = planning.build(design(tmp_path, SEVERAL % "test_accuracy, test_loss"), [0])
+    check_same_table(before, turned)
+    with pytest.raises(ValueError, match="with metrics test_accuracy, test_loss, val_loss, now it is test_accuracy, t"):
+        check_same_table(before, fewer)
 
 
 def test_a_claim_may_name_the_baseline_of_named_arms(tmp_path: Path) -> None:

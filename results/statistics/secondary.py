@@ -1,0 +1,93 @@
+"""Secondary metrics: an arm is tested by them only where its difference in the study's first metric is resolved.
+
+The first metric is a gate (Dmitrienko, Offen and Westfall 2003). All tests of a table's arms, in all metrics, together
+err in at most 5% of studies: see `verdict.gated_holm`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from results.statistics import contrast, verdict
+from results.statistics.arms import ArmResults, Contrast, families, pair_of
+from results.statistics.contrast import Sample
+from results.statistics.verdict import RESOLVED
+from results.store.schemas import Metric, Plan
+from results.store.schemas.metrics import EXACT
+from results.study_results import StudyResults
+
+
+@dataclass(frozen=True)
+class SecondaryMetric:
+    """A secondary metric in all arms.
+
+    samples: arm -> its values by seed. contrasts: arm -> contrast with its baseline. lacking: the number of finished
+    trials without the metric. Unless it is 0, no difference is tested.
+    """
+
+    metric: Metric
+    samples: Mapping[str, Sample]
+    contrasts: Mapping[str, Contrast]
+    lacking: int
+
+
+def secondary_metrics(study: StudyResults, arms: Mapping[str, ArmResults], interim: bool) -> list[SecondaryMetric]:
+    """Return the plan's secondary metrics with p values that are not adjusted yet, without EXACT ones.
+
+    arms: name -> results in the first metric. interim: whether to test metrics that finished trials lack.
+    """
+    return [measured(study, arms, name, interim) for name in study.plan.secondary_metrics if name not in EXACT]
+
+
+def measured(study: StudyResults, arms: Mapping[str, ArmResults], name: str, interim: bool) -> SecondaryMetric:
+    plan = study.plan.model_copy(update={"metric": name, "margin": None})
+    samples = contrast.samples_by_arm(study, name)
+    lacking = sum(arm.count("finished") - len(samples[arm.name].values) for arm in arms.values() if arm.choice is None)
+    in_metric = {arm.name: in_other_metric(arm, samples) for arm in arms.values()}
+    contrasts = {}
+    for arm in in_metric.values():
+        if arm.name == arm.arm.baseline:
+            continue
+        baseline = in_metric[arm.arm.baseline]
+        pair = pair_of(arm, baseline, baseline, plan)
+        p = None
+        if interim or not lacking:
+            p = pair.p_value
+        contrasts[arm.name] = Contrast(arm, baseline, pair, None, p)
+    return SecondaryMetric(plan.primary_metric, samples, contrasts, lacking)
+
+
+def in_other_metric(arm: ArmResults, samples: Mapping[str, Sample]) -> ArmResults:
+    """Return an arm's results with the values of another metric. How its trials ended stays as it is."""
+    grid = []
+    if arm.choice is not None:
+        grid = [samples[point] for point in arm.choice.grid.stable_points]
+    return replace(arm, sample=samples[arm.name], grid=grid)
+
+
+def adjusted_together(
+    contrasts: Mapping[str, Contrast], secondary: list[SecondaryMetric], plan: Plan
+) -> tuple[dict[str, Contrast], list[SecondaryMetric]]:
+    """Return the contrasts in the first metric, and the secondary metrics, with p values adjusted by `gated_holm`.
+
+    Without secondary metrics, the contrasts are as they were: adjusted by Holm's method.
+    """
+    if not secondary:
+        return dict(contrasts), secondary
+    first = dict(contrasts)
+    further = [dict(measured.contrasts) for measured in secondary]
+    for family, size in families(contrasts.values(), plan):
+        names = [each.arm.name for each in family]
+        p_first, p_further = verdict.gated_holm(
+            [each.judged_p for each in family],
+            [[of_metric[name].judged_p for of_metric in further] for name in names],
+            [replace(each, p_holm=0.0).verdict in RESOLVED for each in family],
+            size,
+        )
+        for name, p_holm, of_arm in zip(names, p_first, p_further, strict=True):
+            first[name] = replace(first[name], p_holm=p_holm)
+            for of_metric, p in zip(further, of_arm, strict=True):
+                of_metric[name] = replace(of_metric[name], p_holm=p)
+    adjusted = []
+    for measured, of_metric in zip(secondary, further, strict=True):
+        adjusted.append(replace(measured, contrasts=of_metric))
+    return first, adjusted
