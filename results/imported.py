@@ -1,14 +1,14 @@
 """Results of runs that this suite did not train, as a study: tables of runs in CSV, Parquet or JSON lines.
 
 A long table has a row per run, with its settings, seed and metrics, as Weights & Biases and MLflow save it. A wide
-table has a column per arm and a row per seed.
+table has a column per arm and a row per seed. Without seeds, the repeats of an arm are numbered by row, and unpaired.
 """
 
 import ast
 import hashlib
 import json
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from results.store.schemas.metrics import ACCURACY, LOWER_IS_BETTER, Margin
 from results.study_results import StudyResults, assemble
 
 RECIPE = "imported"
+SEED = "seed"  # the usual column of seeds
 STATES = ("state", "status")  # columns of Weights & Biases and of MLflow
 FEWEST = 2  # arms
 
@@ -32,8 +33,9 @@ FEWEST = 2  # arms
 class Columns:
     """What the columns of a table mean.
 
-    arms: the columns whose values name an arm; none in a wide table, where each column is an arm. metrics: the first is
-    compared. lower: the metrics of which less is better.
+    arms: the columns whose values name an arm; none in a wide table, where each column is an arm. seed: the column of
+    seeds, "" for `seed` if there is one. metrics: the first is compared. lower: the metrics of which less is better.
+    unpaired: whether equal seeds pair nothing.
     """
 
     study: str
@@ -43,6 +45,7 @@ class Columns:
     baseline: str
     margin: Margin | None = None
     lower: Sequence[str] = ()
+    unpaired: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,9 +77,10 @@ def read_study(path: Path, request: Columns) -> StudyResults:
     table = unpacked(read_table(path))
     origin = f"{path.name} (SHA-256 {hashlib.sha256(content).hexdigest()[:12]})"
     try:
-        runs = list(long_runs(table, request) if request.arms else wide_runs(table, request))
+        seed = seed_column(table, request)
+        runs = list(long_runs(table, request, seed) if request.arms else wide_runs(table, request, seed))
         check_arms(runs)
-        plan = new_plan(runs, origin, request)
+        plan = new_plan(runs, origin, request, is_numbered=not seed)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     return assemble(plan, {run.id: run.record(request.metrics[0], path.name) for run in runs})
@@ -129,45 +133,67 @@ def as_dict(value: object) -> dict[str, Any] | None:
 
 def column(table: pd.DataFrame, option: str, name: str) -> str:
     """Return a column by its name or the end of its name, such as `lr` for `params.lr`."""
+    found = columns_like(table, name)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ValueError(f"{option}={name}: several columns end so: {', '.join(found)}")
     names = [str(one) for one in table.columns]
-    ends = [one for one in names if one.endswith((f".{name}", f"/{name}"))]
-    if name in names:
-        return name
-    if len(ends) == 1:
-        return ends[0]
-    if ends:
-        raise ValueError(f"{option}={name}: several columns end so: {', '.join(ends)}")
     raise ValueError(f"{option}={name}: no such column{spelling_hint(name, names)} (there: {', '.join(names[:20])})")
+
+
+def columns_like(table: pd.DataFrame, name: str) -> list[str]:
+    """Return the column of this name, or else those that end in it."""
+    names = [str(one) for one in table.columns]
+    if name in names:
+        return [name]
+    return [one for one in names if one.endswith((f".{name}", f"/{name}"))]
+
+
+def seed_column(table: pd.DataFrame, request: Columns) -> str:
+    """Return the column of seeds, or "" if the request names none and the table has no SEED."""
+    if not request.seed and not columns_like(table, SEED):
+        return ""
+    return column(table, "--seed", request.seed or SEED)
 
 
 # -- the runs of a table -----------------------------------------------------------------------------------------------
 
 
-def long_runs(table: pd.DataFrame, request: Columns) -> Iterator[ImportedRun]:
-    """Yield the run of each row."""
+def long_runs(table: pd.DataFrame, request: Columns, seed: str) -> Iterator[ImportedRun]:
+    """Yield the run of each row. seed: the column of seeds, or "" to number the runs of each arm."""
     arms = {name: table[column(table, "--arm", name)] for name in request.arms}
     metrics = {name: table[column(table, "--metric", name)] for name in request.metrics}
-    seeds = table[column(table, "--seed", request.seed)]
     states = next((table[name] for name in table.columns if name.lower() in STATES), None)
+    repeats = Counter[tuple[Any, ...]]()
     for row, label in enumerate(table.index):
+        settings = {name: setting(values[label]) for name, values in arms.items()}
+        arm = tuple(settings.values())
+        number = as_seed(table[seed][label], row) if seed else repeats[arm]
+        repeats[arm] += 1
         yield ImportedRun(
-            {name: setting(values[label]) for name, values in arms.items()},
-            as_seed(seeds[label], row),
+            settings,
+            number,
             {name: as_number(name, values[label], row) for name, values in metrics.items()},
             "" if states is None else str(states[label]).lower(),
         )
 
 
-def wide_runs(table: pd.DataFrame, request: Columns) -> Iterator[ImportedRun]:
-    """Yield a run for each arm, which is a column, and each seed, which is a row."""
+def wide_runs(table: pd.DataFrame, request: Columns, seed: str) -> Iterator[ImportedRun]:
+    """Yield a run for each arm, which is a column, and each seed, which is a row.
+
+    seed: the column of seeds, or "" to number the rows. Then cells below the last number of an arm are no runs.
+    """
     metric = request.metrics[0]
     if len(request.metrics) > 1 or metric in table.columns:
         raise ValueError(f"--metric={','.join(request.metrics)}: without --arm, each column is an arm of one metric")
-    seed = column(table, "--seed", request.seed)
-    for name in table.columns.drop(seed):
-        for row, label in enumerate(table.index):
-            number = as_number(name, table[name][label], row)
-            yield ImportedRun({"arm": name}, as_seed(table[seed][label], row), {metric: number})
+    for name in filter(lambda name: name != seed, table.columns):
+        labels = table.index
+        if not seed:
+            labels = labels[: table[name].notna().to_numpy().nonzero()[0].max(initial=-1) + 1]
+        for row, label in enumerate(labels):
+            number = as_seed(table[seed][label], row) if seed else row
+            yield ImportedRun({"arm": name}, number, {metric: as_number(name, table[name][label], row)})
 
 
 def setting(value: Any) -> Any:
@@ -221,8 +247,13 @@ def baseline_name(runs: Sequence[ImportedRun], request: Columns) -> str:
 # -- the study ---------------------------------------------------------------------------------------------------------
 
 
-def new_plan(runs: Sequence[ImportedRun], origin: str, request: Columns) -> Plan:
-    """Return the plan of the runs. A run that the table lacks is not planned."""
+def new_plan(runs: Sequence[ImportedRun], origin: str, request: Columns, is_numbered: bool) -> Plan:
+    """Return the plan of the runs. A run that the table lacks is not planned. is_numbered: whether it has no seeds."""
+    pairing = "paired by seed number: whether equal seeds share data order or initial weights is unknown"
+    if is_numbered:
+        pairing = f"unpaired: no column {SEED}, so that the repeats of an arm are numbered in the order of rows"
+    elif request.unpaired:
+        pairing = "unpaired, as asked for: equal seeds pair nothing"
     baseline = baseline_name(runs, request)
     arms: dict[str, list[ImportedRun]] = defaultdict(list)
     factors: dict[str, list[Any]] = defaultdict(list)
@@ -235,6 +266,7 @@ def new_plan(runs: Sequence[ImportedRun], origin: str, request: Columns) -> Plan
         name=f"{request.study}@{RECIPE}",
         study=request.study,
         recipe=RECIPE,
+        paired="no" if is_numbered or request.unpaired else "by-seed",
         overrides={},
         question=f"Which {' and '.join(factors)}?",
         source="",
@@ -248,7 +280,7 @@ def new_plan(runs: Sequence[ImportedRun], origin: str, request: Columns) -> Plan
         notes=[
             f"imported from {origin}: none of its runs was trained or checked here",
             "metric, baseline and margin were chosen when the results existed",
-            "paired by seed number: whether equal seeds share data order or initial weights is unknown",
+            pairing,
         ],
         figure="intervals",
         factors=factors,

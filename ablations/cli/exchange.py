@@ -78,7 +78,15 @@ def import_(
         str, typer.Option(metavar="ARM", help="The arm that the others are compared with.", show_default=False)
     ] = "",
     arm: Annotated[str, columns_option("The settings that name an arm. Without: a column is an arm.")] = "",
-    seed: Annotated[str, typer.Option(metavar="COLUMN", help="The seeds, by which runs are paired.")] = "seed",
+    seed: Annotated[
+        str,
+        typer.Option(
+            metavar="COLUMN",
+            help="The seeds, by which runs are paired. Without such a column, they are unpaired.",
+            show_default="seed",
+        ),
+    ] = "",
+    unpaired: Annotated[bool, typer.Option("--unpaired", help="Equal seeds pair nothing.")] = False,
     margin: Annotated[
         str | None, typer.Option(metavar="X", help="The largest difference that counts as equivalent: 0.01 or 25%.")
     ] = None,
@@ -128,6 +136,7 @@ def import_(
         baseline=baseline,
         margin=None if margin is None else parsed_margin(margin),
         lower=names_of(lower),
+        unpaired=unpaired,
     )
     results = read_study(file, request)
     exports.write([results], target)
@@ -135,7 +144,9 @@ def import_(
         show_json([{"export": str(target), "studies": [results.name]}])
     else:
         print(layout.render(study_table.table(results), "md"))
-        print(f"ablate: {target}: {len(results.plan.arms)} arms, {len(results.plan.seeds)} seeds", file=sys.stderr)
+        counts = f"{len(results.plan.arms)} arms, {len(results.plan.seeds)} seeds"
+        pairing = "" if results.plan.is_paired else ", unpaired"
+        print(f"ablate: {target}: {counts}{pairing}", file=sys.stderr)
 
 
 def names_of(text: str) -> list[str]:

@@ -292,10 +292,10 @@ def setting_parts(plan: Plan) -> list[str]:
 
 
 def pairing(plan: Plan) -> str:
-    """Return whether differences are paired, as text. Who knows what a seed governs in training code of the user's."""
+    """Return whether differences are paired, as text. Who knows what a seed governs in code of others."""
     if not plan.is_paired:
         return "unpaired (Welch)"
-    return "paired by seed number" if plan.trainable else "paired by seed"
+    return "paired by seed number" if plan.trainable or plan.paired else "paired by seed"
 
 
 def pairing_text(table: Table) -> str:

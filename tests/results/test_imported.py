@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -85,10 +86,54 @@ def test_a_wide_table_has_a_column_for_each_arm(tmp_path: Path) -> None:
     assert study.plan.baseline == "arm=resnet"
 
 
+UNEVEN = {"resnet": RESNET, "vit": VIT[[3, 0, 1, 2]]}
+NUMBERED = Columns(study="runs", arms=["model"], seed="", metrics=["acc"], baseline="resnet")
+
+
+@pytest.mark.parametrize("form", ["long", "wide"])
+def test_a_table_without_seeds_has_the_verdict_of_welchs_test(form: str, tmp_path: Path) -> None:
+    """Repeats are numbered in the order of rows; arms may have different numbers of them."""
+    table = pd.DataFrame([{"model": arm, "acc": value} for arm, own in UNEVEN.items() for value in own])
+    request = NUMBERED
+    if form == "wide":
+        table = pd.DataFrame({arm: pd.Series(own) for arm, own in UNEVEN.items()})
+        request = replace(NUMBERED, arms=[])
+    study = read_study(written(tmp_path, table), request)
+    assert study.columns["seed"] == [0, 1, 2, 3, 4, 0, 1, 2, 3]
+    shown = study_table.table(study)
+    test = stats.ttest_ind(UNEVEN["vit"], RESNET, equal_var=False)
+    assert (shown.rows[1].p, shown.rows[1].verdict) == (pytest.approx(test.pvalue), "better")
+    assert shown.rows[1].delta_ci95 == pytest.approx(list(test.confidence_interval()))
+    text = layout.render(shown, "md")
+    assert "unpaired (Welch)" in text
+    assert "the repeats of an arm are numbered in the order of rows" in text
+
+
+def test_seeds_that_pair_nothing_are_not_paired(tmp_path: Path) -> None:
+    study = read_study(written(tmp_path, pd.DataFrame(rows())), replace(REQUEST, unpaired=True))
+    row = study_table.table(study).rows[1]
+    assert row.p == pytest.approx(stats.ttest_ind(VIT, RESNET, equal_var=False).pvalue)
+
+
+def test_a_gap_in_an_arm_is_a_failed_run_but_the_cells_below_are_none(tmp_path: Path) -> None:
+    wide = pd.DataFrame({"resnet": RESNET, "vit": [0.7, np.nan, 0.72, np.nan, np.nan]})
+    row = study_table.table(read_study(written(tmp_path, wide), replace(NUMBERED, arms=[]))).rows[1]
+    assert (row.n, row.failed, row.planned) == (2, 1, 3)
+
+
+def test_a_column_of_seeds_that_is_asked_for_has_to_be_there(tmp_path: Path) -> None:
+    table = written(tmp_path, pd.DataFrame(rows()).rename(columns={"seed": "repeat"}))
+    with pytest.raises(ValueError, match="--seed=seed: no such column"):
+        read_study(table, REQUEST)
+    assert read_study(table, replace(REQUEST, seed="repeat")).plan.is_paired
+    assert not read_study(table, NUMBERED).plan.is_paired
+
+
 def test_an_import_survives_its_export_and_says_where_it_comes_from(tmp_path: Path) -> None:
     path = tmp_path / "export.parquet"
     export.write([read_study(written(tmp_path, pd.DataFrame(rows())), REQUEST)], path)
     text = layout.render(study_table.table(export.read(path)[0]), "md")
+    assert "Pairing by seed: correlation " in text
     assert "imported from runs.csv (SHA-256 " in text
     assert "none of its runs was trained or checked here" in text
 
