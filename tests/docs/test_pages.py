@@ -29,6 +29,12 @@ def test_examples_run_as_printed(path: Path, tmp_path: Path) -> None:
     page_examples.run(page, tmp_path)
 
 
+def test_a_page_names_the_packages_and_variables_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLONE", "/clone")
+    page = "text\n<!-- needs: json no_such_package $CLONE $NO_SUCH_VARIABLE -->\n"
+    assert page_examples.missing(page) == ["$NO_SUCH_VARIABLE", "no_such_package"]
+
+
 def test_every_shell_block_runs_or_says_that_it_cannot() -> None:
     for path in PAGES:
         unmarked = [one.text for one in page_examples.examples(path.read_text()) if not one.mark]
