@@ -138,7 +138,7 @@ class Draft:
         if self.output and "folder" not in self.braced and not self.output.is_given(self.words):
             words += self.spelled(self.output.name, "folder")
         if self.help.is_hydra and HYDRA_FOLDER not in self.train:
-            words.append(f"{HYDRA_FOLDER}={{folder}}")
+            words.append(f"\"{HYDRA_FOLDER}='{{folder}}'\"")  # quoted for Hydra: a path may hold `=` or a comma
         return " ".join([self.train, *words])
 
     def spelled(self, key: str, name: str) -> list[str]:

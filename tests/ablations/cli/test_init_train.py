@@ -194,7 +194,7 @@ def test_settings_of_hydra_are_spelled_its_way(ablate: Ablate, tmp_path: Path) -
         "optim.amp": True,
         "data_path": "images",
     }
-    own = "data_path={data_path} {settings} training.seed={seed} output_dir={folder} hydra.run.dir={folder}"
+    own = "data_path={data_path} {settings} training.seed={seed} output_dir={folder} \"hydra.run.dir='{folder}'\""
     assert recipe.train == f"{command} lr=0.5 {own}"
     assert recipe.spelling == "{key}={value}"
     for name, reason in {
