@@ -75,7 +75,7 @@ def pull(
     taken = 0
     while made.has_work:
         made.worked = time.monotonic()
-        if (trial := made.next_trial(time.monotonic())) is None:
+        if (trial := next(made.ready_trials(time.monotonic()), None)) is None:
             time.sleep(0.05)
             continue
         attempt = store.claim(store.trial(place.runs, trial.job.id), watch)

@@ -167,8 +167,10 @@ def assemble(plan: Plan, records: Mapping[str, Record]) -> StudyResults:
     known = [planned[trial_id].eval_metrics | planned[trial_id].values for _, _, trial_id in cells]
     columns = columns_of_cells(cells)
     columns["evals"] = [planned[trial_id].evals for _, _, trial_id in cells]
-    columns |= {name: [values.get(name, "") for values in known] for name in TEXTS}
-    columns |= {name: [as_float(values.get(name)) for values in known] for name in numbers}
+    for name in TEXTS:
+        columns[name] = [values.get(name, "") for values in known]
+    for name in numbers:
+        columns[name] = [as_float(values.get(name)) for values in known]
     return StudyResults(plan, columns, evaluation_columns(cells, planned), correct, metrics)
 
 

@@ -12,11 +12,11 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
+from fnmatch import translate
 
 TIMEOUT = 10.0
 FIELD = "\x1f"  # an ASCII separator for the columns that a command prints
-KEPT = (
+KEPT_NAMES = (
     *("HOME", "LOGNAME", "USER", "SHELL", "PATH", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM"),
     *("LD_LIBRARY_PATH", "PYTHON*", "VIRTUAL_ENV", "PYENV_*"),
     *("CONDA_EXE", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "CONDA_PYTHON_EXE", "CONDA_SHLVL"),
@@ -28,7 +28,8 @@ KEPT = (
     *("CUDA_HOME", "CUDA_PATH", "CUBLAS_*", "CUDNN_*", "NCCL_*", "NVIDIA_TF32_OVERRIDE", "TORCH*", "PYTORCH_*"),
     *("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "ABLATE_*", "SLURM_CONF"),
 )
-SECRET = ("*TOKEN*", "*SECRET*", "*PASSW*", "*PWD*", "*CREDENTIAL*", "*AUTH*", "*KEY*")
+SECRET_NAMES = ("*TOKEN*", "*SECRET*", "*PASSW*", "*PWD*", "*CREDENTIAL*", "*AUTH*", "*KEY*")
+KEPT, SECRET = (re.compile("|".join(map(translate, patterns))) for patterns in (KEPT_NAMES, SECRET_NAMES))
 
 
 class NoSlurm(ValueError):
@@ -81,12 +82,7 @@ def ask(*command: str, text: str = "", timeout: float = TIMEOUT) -> subprocess.C
 
 def slurm_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables whose names match a pattern of KEPT and no pattern of SECRET."""
-    return {
-        name: value
-        for name, value in environment.items()
-        if any(fnmatchcase(name, kept) for kept in KEPT)
-        and not any(fnmatchcase(name.upper(), secret) for secret in SECRET)
-    }
+    return {name: value for name, value in environment.items() if KEPT.match(name) and not SECRET.match(name.upper())}
 
 
 def failure(command: str, complaint: str) -> ValueError:

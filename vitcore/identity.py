@@ -82,11 +82,10 @@ def identity(config: Config) -> JsonSettings:
 
 def options(config: Config) -> JsonSettings:
     """Return dotted key -> value for the chosen variants' options, without options at their neutral values."""
-    neutral = {
-        f"{slot}.{option}": value
-        for slot, variant in chosen_variants(config).items()
-        for option, value in variant.neutral_options().items()
-    }
+    neutral: dict[str, object] = {}
+    for slot, variant in chosen_variants(config).items():
+        for option, value in variant.neutral_options().items():
+            neutral[f"{slot}.{option}"] = value
     return {key: value for key, value in config.options.items() if key not in neutral or value != neutral[key]}
 
 

@@ -30,6 +30,7 @@ from results.figures import inspection as drawing
 from results.store import eval_files, plan_files
 from results.store.eval_files import Inspection
 from results.store.schemas import Plan
+from results.tables import formats
 from results.units import amount_text
 
 Config = Mapping[str, Any]  # setting -> value of a trial
@@ -115,7 +116,7 @@ def print_inspections(
     """Print each trial's layers and figures, then the figures of trials side by side, or that there are none."""
     for inspection, paths in zip(inspections, figures, strict=True):
         notes = [site["note"] for site in inspection.facts["sites"] if not site["site"]]
-        print("\n".join([drawing.layer_table(inspection), "", *notes, *map(str, paths)]))
+        print("\n".join([formats.markdown(drawing.layer_grid(inspection)), "", *notes, *map(str, paths)]))
     for path in beside:
         print(path)
     if len(inspections) > 1 and not beside:

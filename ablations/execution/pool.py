@@ -199,10 +199,6 @@ class Pool:
         running = {slot.trial.job.id for slot in self.slots if slot.trial is not None}
         return [trial for trial_id, trial in self.trials.items() if trial_id not in running and trial.due <= now]
 
-    def next_trial(self, now: float) -> PoolTrial | None:
-        """Return the first waiting trial that may begin, or None. Trials before it end, wait or are interrupted."""
-        return next(self.ready_trials(now), None)
-
     def ready_trials(self, now: float) -> Iterator[PoolTrial]:
         """Yield the waiting trials that may begin. Trials between them end, wait or are interrupted."""
         if self.is_closed:

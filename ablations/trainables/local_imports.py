@@ -21,14 +21,9 @@ from types import CodeType, ModuleType
 
 from ablations.provenance import PACKAGES
 
-LIBRARIES = tuple(
-    Path(folder).resolve()
-    for folder in {
-        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-        *site.getsitepackages(),
-        site.getusersitepackages(),
-    }
-)
+SITES = {*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib"))}
+SITES |= {*site.getsitepackages(), site.getusersitepackages()}
+LIBRARIES = tuple(Path(folder).resolve() for folder in SITES)
 LOADERS = ("import_module", "__import__", "exec", "run_path", "run_module", "spec_from_file_location")
 INSTALLED = {"site-packages", "dist-packages"}
 

@@ -14,7 +14,6 @@ from results.figures.inspected import draw_distance, draw_filters, draw_rollout
 from results.figures.page import apply_style, compose, file_content
 from results.store.eval_files import Inspection
 from results.style import COLUMN, current_style
-from results.tables import formats
 from results.tables.formats import Cell, Grid
 
 
@@ -109,10 +108,6 @@ def draw_side_by_side(
     title = "Position embeddings side by side" * current_style().heading
     store.write_bytes(path, render_page(drawing, format, current_style().width, title, above))
     return [path]
-
-
-def layer_table(inside: Inspection) -> str:
-    return formats.markdown(layer_grid(inside))
 
 
 def layer_grid(inside: Inspection) -> Grid:

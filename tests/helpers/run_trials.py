@@ -26,7 +26,7 @@ from vitcore import Config
 
 def serve_all(pool: Pool, *_: object) -> None:
     """Run a pool by one worker in this process."""
-    while (trial := pool.next_trial(math.inf)) is not None:
+    while (trial := next(pool.ready_trials(math.inf), None)) is not None:
         pool.settle(trial, served(pool.place.runs, trial.job, pool.place.keep_weights))
 
 

@@ -90,9 +90,10 @@ class Downloaded(ABC):
         std: tuple[float, ...],
     ) -> None:
         fingerprint: dict[str, str | int] = {"name": name, "images": train_size + self.test_size, "md5": md5}
-        mean, std = (tuple(255 * value for value in values) for values in (mean, std))
-        self.name, self.archives = name, archives
-        self.about = About(size, len(mean), classes, train_size, self.test_size, fingerprint, mean=mean, std=std)
+        self.name = name
+        self.archives = archives
+        sizes = size, len(mean), classes, train_size, self.test_size
+        self.about = About(*sizes, fingerprint, mean=in_bytes(mean), std=in_bytes(std))
 
     @abstractmethod
     def read_parts(self, data_dir: Path) -> tuple[Part, Part]:
@@ -161,6 +162,10 @@ class Downloaded(ABC):
             raise RuntimeError(f"download of {self.name} into {data_dir} failed: {error}") from None
 
 
+def in_bytes(values: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(255 * value for value in values)
+
+
 def torchvision_datasets() -> Any:
     """Return the module that reads and downloads datasets. It takes seconds to import."""
     import torchvision.datasets
@@ -194,8 +199,13 @@ class Cifar(Downloaded):
 
 def read_batches(folder: Path, files: list[list[str]]) -> Part:
     """Return the images (m, 3, 32, 32) and labels in the files of a part. files: a (name, md5 sum) for each file."""
-    batches = [read_batch(folder / name, md5) for name, md5 in files]
-    return np.concatenate([pixels for pixels, _ in batches]), [label for _, labels in batches for label in labels]
+    images = []
+    labels: list[int] = []
+    for name, md5 in files:
+        pixels, batch_labels = read_batch(folder / name, md5)
+        images.append(pixels)
+        labels += batch_labels
+    return np.concatenate(images), labels
 
 
 def read_batch(path: Path, md5: str) -> Part:

@@ -111,11 +111,10 @@ def find_source(source: str, data_dir: Path | None) -> Source:
     elif path.is_file():
         dataset = from_members(list(members(path)), str(path))
     elif any(is_part(part, TRAIN) for part in parts):
-        listed = [
-            replace(member, path=PurePosixPath(part, *member.path.parts[-2:]))  # as if each tar were a folder
-            for part, tar in parts.items()
-            for member in members(tar)
-        ]
+        listed = []
+        for part, tar in parts.items():
+            for member in members(tar):  # as if each tar were a folder
+                listed.append(replace(member, path=PurePosixPath(part, *member.path.parts[-2:])))
         dataset = from_members(listed, str(path))
     else:
         try:

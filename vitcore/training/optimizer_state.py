@@ -164,10 +164,9 @@ class OptimizerState:
                 raise self.error(f"`state` has the key {parameter!r:.40}: its keys are the model's parameters")
             if state:
                 parameters[names[parameter]] = pack.values(state, f"{OF_PARAMETERS}{names[parameter]}.")
-        groups = [
-            pack.values(changing_values(group), f"{OF_GROUPS}{number}.")
-            for number, group in enumerate(self.optimizer.param_groups)
-        ]
+        groups = []
+        for number, group in enumerate(self.optimizer.param_groups):
+            groups.append(pack.values(changing_values(group), f"{OF_GROUPS}{number}."))
         return StoredState(parameters=parameters, groups=groups)
 
     def restore(self, tensors: Mapping[str, Tensor], device: torch.device, what: str) -> None:

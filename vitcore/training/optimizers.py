@@ -29,13 +29,10 @@ def make_optimizer(model: nn.Module, config: Settings) -> optim.Optimizer:
         decay = config.weight_decay if decays else 0.0
         scale = config.layer_decay ** (config.layers + 1 - layer_id(name, config.layers))
         groups.setdefault((decay, scale, kind.apart(name, parameter)), []).append(parameter)
-    return kind.make(
-        [
-            {"params": parameters, "weight_decay": decay, "lr_scale": scale, "apart": apart}
-            for (decay, scale, apart), parameters in groups.items()
-        ],
-        config,
-    )
+    described: Groups = []
+    for (decay, scale, apart), parameters in groups.items():
+        described.append({"params": parameters, "weight_decay": decay, "lr_scale": scale, "apart": apart})
+    return kind.make(described, config)
 
 
 def set_rate(optimizer: optim.Optimizer, rate: float) -> None:

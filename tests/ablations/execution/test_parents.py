@@ -133,7 +133,7 @@ def test_failed_parent_blocks_its_children(tmp_path: Path, monkeypatch: pytest.M
 def test_child_is_left_where_nobody_trains_its_parent(tmp_path: Path) -> None:
     child = next(job for job in jobs_of([staged_plan(tmp_path)]) if job.parents)
     made = pool(tmp_path, child)
-    assert made.next_trial(math.inf) is None
+    assert next(made.ready_trials(math.inf), None) is None
     why = "starts from pretrain,data_fraction=0.1, which has not finished"
     assert made.summary == RunSummary(interrupted={child.id: why})
 
@@ -162,7 +162,7 @@ def test_parent_whose_weights_are_lost_is_trained_again(tmp_path: Path, ablate: 
     assert seen("plan", "--seeds", "1")["trials"] == {"planned": 3, "finished": 1, "shared": 0, "todo": 2}
     assert "--max-hours 0: training 2 trials takes" in refusal(ablate, "run", *some, "--max-hours", "0")
     alone = pool(tmp_path, child)  # without its parent
-    assert alone.next_trial(math.inf) is None
+    assert next(alone.ready_trials(math.inf), None) is None
     assert alone.summary.interrupted == {child.id: why}
     said = "to train again, as the weights that others start from are gone: pretrain seed 0"
     assert ablate("retry", *STUDY_HERE)[1].strip() == said
@@ -200,7 +200,7 @@ def test_a_trained_trial_that_owes_an_eval_needs_no_parent(tmp_path: Path, paren
     assert owing.standing(Standings(runs)).kind is Kind.OWES_EVALS
     assert sibling.standing(Standings(runs)).kind is (Kind.LOST if parent_is == "lost" else Kind.BLOCKED)
     assert retry.reopen_lost_parents(runs, [parent, owing]) == []
-    assert pool(tmp_path, owing).next_trial(math.inf).job == owing
+    assert next(pool(tmp_path, owing).ready_trials(math.inf)).job == owing
     view = study_status(made, runs, slurm_answers.SlurmAnswers())
     assert not [cause for arm in view.arms for cause in arm.causes if owing.id in cause.ids]
     assert retry.lost_parents(runs, [parent, sibling]) == (

@@ -195,7 +195,7 @@ def test_what_another_run_finished_or_trains_goes_to_no_worker(tmp_path: Path, s
     assert [*made.trials] == [free.id, held.id]
     stands[held.id] = replace(running, kind=Kind.LOST)
     made.trials[held.id].due = 0.0
-    assert made.next_trial(0.0) is None
+    assert next(made.ready_trials(0.0), None) is None
     assert made.summary.interrupted == {held.id: start.why}
 
 

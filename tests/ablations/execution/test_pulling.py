@@ -127,7 +127,7 @@ def test_a_pool_without_work_waits_ten_minutes_for_a_parent(
     attempt.save_weights(b"")
     attempt.publish({"status": "finished", "metrics": {}})
     made.look_again()
-    assert made.next_trial(time.monotonic()).job in family[1:]
+    assert next(made.ready_trials(time.monotonic())).job in family[1:]
 
 
 def test_a_pool_leaves_trials_that_others_hold(tmp_path: Path, staged: tuple[list[Job], store.Attempt]) -> None:
@@ -144,7 +144,7 @@ def test_a_pool_leaves_trials_that_others_hold(tmp_path: Path, staged: tuple[lis
     (attempt.path / lease.RELEASED).unlink()
     (attempt.path / lease.NAME).write_text(json.dumps(held))
     made = pulling(tmp_path, some[:1])
-    assert made.next_trial(0.0).job == some[0]
+    assert next(made.ready_trials(0.0)).job == some[0]
 
 
 def test_a_failure_elsewhere_is_not_this_pools(tmp_path: Path, staged: tuple[list[Job], store.Attempt]) -> None:
@@ -168,11 +168,11 @@ def test_a_pool_leaves_trials_that_its_node_broke_twice(tmp_path: Path, monkeypa
     for node, taken in (("node1", some[1]), ("node2", some[0]), ("", some[0])):
         monkeypatch.setenv("SLURMD_NODENAME", node)
         made = pulling(tmp_path, some)
-        assert made.next_trial(time.monotonic()).job == taken
+        assert next(made.ready_trials(time.monotonic())).job == taken
     for trial in [*made.trials.values()][:2]:
-        assert made.next_trial(time.monotonic()) is not None
+        assert next(made.ready_trials(time.monotonic()), None) is not None
         made.settle(trial, Ended("interrupted", "RuntimeError: ECC, twice on node1: it goes on elsewhere"))
-    assert made.next_trial(time.monotonic()) is None
+    assert next(made.ready_trials(time.monotonic()), None) is None
     assert not made.has_work
 
 
