@@ -13,7 +13,7 @@ from ablations.planning.saved_plans import saved_plan
 from results import units
 from results.load import load_studies
 from results.statistics import intervals, looks, power, tuning
-from results.statistics.contrast import PER_IMAGE, Measured, difference, samples_by_arm
+from results.statistics.contrast import Measured, difference, samples_by_arm
 from results.store import ledger
 from results.store.schemas import Metric, Plan
 from results.store.schemas.metrics import margin_at, margin_text, too_wide
@@ -130,13 +130,13 @@ def so_far(plan: Plan, runs: Path) -> StudyResults | None:
     """Return the study's results so far, or None if it has no plan in the run directory yet."""
     if saved_plan(runs, plan.name) is None:
         return None
-    (study,) = load_studies(runs, [plan.name], parts=("correct",) if verdicts_need_images(plan) else ())
+    (study,) = load_studies(runs, [plan.name], parts=("correct",) if may_need_images(plan) else ())
     return study
 
 
-def verdicts_need_images(plan: Plan) -> bool:
-    """Return whether verdicts count the noise of test images, because all seeds share them and answers are stored."""
-    return plan.split is not None and plan.split.folds is None and plan.metric == PER_IMAGE
+def may_need_images(plan: Plan) -> bool:
+    """Return whether verdicts count the noise of test images, if seeds share them and answers are stored."""
+    return plan.metric == plan.per_image_metric and not (plan.split and plan.split.folds)
 
 
 def size_of_margin(plan: Plan, study: StudyResults | None) -> tuple[float | None, str]:
@@ -195,11 +195,13 @@ def pooled_spread(groups: Sequence[Sequence[Measured]], is_paired: bool) -> tupl
 
 def images_variance(plan: Plan, groups: Sequence[Sequence[Measured]]) -> float | None:
     """Return the mean variance that test images add to the differences, 0 if they add none, or None if unknown."""
-    if not verdicts_need_images(plan):
+    if not may_need_images(plan):
         return 0.0
     variances = [measured.images_variance for measured in itertools.chain(*groups)]
     measured = [variance for variance in variances if variance is not None]
-    return fmean(measured) if measured else None
+    if measured:
+        return fmean(measured)
+    return None if plan.split else 0.0  # training code of the user's need not store answers
 
 
 def differences(study: StudyResults) -> list[list[Measured]]:

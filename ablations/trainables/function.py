@@ -37,6 +37,7 @@ from results import store
 from results.store.schemas import Settings
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import ArrayLike
 
 KIND = "function"
@@ -191,7 +192,9 @@ class Function(UserCode):
         if reported is None and context.should_stop():
             return Outcome("stopped", {}, trial.seconds)
         details = {"steps": trial.step} if trial.step else {}
-        return Outcome("finished", self.checked(reported), trial.seconds, details)
+        outcome = Outcome("finished", self.checked(reported), trial.seconds, details)
+        self.check_answers(trial.right, outcome, context)
+        return outcome
 
     def arguments(self, settings: Settings, run: "FunctionRun") -> dict[str, Any]:
         """Return the arguments of the function by name."""
@@ -279,6 +282,7 @@ class FunctionRun:
         self.folder, _ = claimed_folder(run)
         self._run = run
         self._context = context
+        self.right: np.ndarray | None = None  # whether each test image was classified right
         self._saved = run.checkpoint()
         self.step, seconds = HEADER.unpack_from(self._saved or bytes(HEADER.size))
         self._began = time.monotonic() - seconds
@@ -316,7 +320,8 @@ class FunctionRun:
         """Save which test images were classified correctly. index: image numbers (n,). correct: 0 or 1 for each."""
         import numpy as np  # late: commands that read recipes need no arrays
 
-        self._run.save_correct(np.asarray(index), np.asarray(correct))
+        self.right = np.asarray(correct)
+        self._run.save_correct(np.asarray(index), self.right)
 
     def save_weights(self, payload: bytes) -> None:
         """Save the final weights."""

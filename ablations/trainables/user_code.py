@@ -9,14 +9,19 @@ import os
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from pydantic import model_validator
 
 from ablations import faults
 from ablations.faults import Fault
-from ablations.trainables.trainable import Resources, Trainable, find
+from ablations.trainables.trainable import Context, Outcome, Resources, Trainable, find
 from commonfloor.options import Options
 from results.store.schemas import Fact, Metric, Settings
-from results.store.schemas.metrics import ACCURACY
+from results.store.schemas.metrics import ACCURACY, PER_IMAGE, is_share_right, share_right
+
+if TYPE_CHECKING:
+    import numpy as np
 
 SKIPPED = ("__pycache__", "node_modules")  # folders that are no code, besides hidden ones
 FOLDER = "folder"  # in an attempt: where its code writes
@@ -36,12 +41,24 @@ class Reported(Options):
     #: the command prints `METRIC name=number`.
     printed: str = ""
 
+    #: Whether it is the share of test images that `correct.npz` has as right. By default, `test_accuracy` is.
+    per_image: bool = False
+
+    @model_validator(mode="after")
+    def _accuracy(self) -> Self:
+        if self.per_image and (self.better, self.unit) != ("higher", "fraction"):
+            raise ValueError("per_image: is for an accuracy: {better: higher, unit: fraction, per_image: true}")
+        return self
+
     def metric(self, name: str) -> Metric:
         higher = self.better == "higher"
         unit = f" {self.unit}" if self.unit else ""
         if self.unit == "fraction":
-            is_accuracy = higher and name.endswith("accuracy")
-            return Metric(name=name, **{**ACCURACY, "higher_is_better": higher, "is_accuracy": is_accuracy})
+            is_accuracy = self.per_image or (higher and name.endswith("accuracy"))
+            content = {**ACCURACY, "higher_is_better": higher, "is_accuracy": is_accuracy}
+            if self.per_image:
+                content["per_image"] = True
+            return Metric(name=name, **content)
         return Metric(name=name, higher_is_better=higher, unit=unit, unit_of_difference=unit)
 
 
@@ -107,6 +124,10 @@ class UserCode(Trainable):
         self.about = about
         if not about.metrics:
             raise ValueError("metrics: name what the code reports, as in {accuracy: {better: higher}}")
+        declared = [name for name, reported in about.metrics.items() if reported.per_image]
+        if len(declared) > 1:
+            raise ValueError(f"metrics: per_image: for one metric, not {' and '.join(declared)}")
+        self.per_image = declared[0] if declared else PER_IMAGE
         self.default_metric = next(iter(about.metrics))
         self.files = about.files
 
@@ -129,6 +150,22 @@ class UserCode(Trainable):
     def environment(self, settings: Settings, needs_gpu: bool) -> dict[str, Fact]:
         accelerator = "cuda" if self.about.gpus else "cpu"
         return {"device": processor(), "accelerator": accelerator, "ranks": max(1, self.about.gpus)}
+
+    def check_answers(self, right: "np.ndarray | None", outcome: Outcome, context: Context) -> None:
+        """Warn if whether each test image was classified right (images,) will not count. right: None if unknown."""
+        numbers = outcome.metrics
+        if right is None or not numbers:
+            return
+        if self.per_image in numbers:
+            if is_share_right(right, numbers[self.per_image]):
+                return
+            reason = f"its mean is {share_right(right):.4f}, {self.per_image} is {numbers[self.per_image]:.4f}"
+        else:
+            reason = "no metric of the recipe has `per_image: true`"
+            alike = [name for name, value in numbers.items() if is_share_right(right, value)]
+            if alike:
+                reason += f"; its mean is {alike[0]}"
+        context.warn(f"correct.npz is not used: {reason}")
 
     def check_data(self, trials: Sequence[Settings], to_train: Sequence[Settings], data_dir: Path | None) -> None:
         """Raise ValueError if trials are to train and the code cannot run here."""

@@ -12,9 +12,8 @@ from results.statistics import intervals
 from results.statistics.intervals import Estimate
 from results.store.record import Correct
 from results.store.schemas import Metric
+from results.store.schemas.metrics import is_share_right
 from results.study_results import StudyResults
-
-PER_IMAGE = "test_accuracy"  # the metric whose per-image values are stored
 
 
 class Measured:
@@ -246,7 +245,10 @@ def spans_repetitions(seeds: Iterable[int], folds: int | None) -> bool:
 
 
 def samples_by_arm(study: StudyResults, metric: str) -> dict[str, Sample]:
-    """Return arm -> sample of its finished trials that have `metric`, a column of the study."""
+    """Return arm -> sample of its finished trials that have `metric`, a column of the study.
+
+    Answers of training code of the user's count only if their mean is the metric.
+    """
     split = study.plan.split
     folds = None
     image = 0.0
@@ -264,8 +266,10 @@ def samples_by_arm(study: StudyResults, metric: str) -> dict[str, Sample]:
         sample.ids[seed] = trial
         if weights:
             sample.weights[seed] = weights
-        if metric == PER_IMAGE and trial in study.correct:
-            sample.correct[seed] = study.correct[trial]
+        if metric == study.plan.per_image_metric and trial in study.correct:
+            _, right = study.correct[trial]
+            if not study.plan.trainable or is_share_right(right, value):
+                sample.correct[seed] = study.correct[trial]
     return samples
 
 

@@ -130,7 +130,10 @@ class Command(UserCode):
     def train(self, settings: Settings, run: store.Attempt, sources: Mapping[str, Parent], context: Context) -> Outcome:
         self.ensure_files()
         order = training.CommandOrder(self.template, Path(self.about.folder), settings, self.printed)
-        return training.CommandRun(order, run, context).train()
+        trial = training.CommandRun(order, run, context)
+        outcome = trial.train()
+        self.check_answers(trial.right, outcome, context)
+        return outcome
 
 
 @lru_cache(maxsize=64)

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE
+from typing import TYPE_CHECKING
 
 from ablations import faults, machine, provenance
 from ablations.trainables.command import supervisor
@@ -24,6 +25,9 @@ from commonfloor.files import refuse_links
 from results import store
 from results.store import lease
 from results.store.schemas import Settings
+
+if TYPE_CHECKING:
+    import numpy as np
 
 GRACE_SECONDS = float(
     os.environ.get("ABLATE_GRACE_SECONDS", "45")
@@ -64,6 +68,7 @@ class CommandRun:
         self.saved_step = saved.get("step", 0)
         self.began = time.monotonic() - saved.get("seconds", 0.0)
         self.report = Report(order.metrics)
+        self.right: np.ndarray | None = None  # whether each test image was classified right
         self.log = Log(run.path / "log")
         self.curve = Curve(self.folder / CURVE)
         self.memory_kills = machine.oom_kills()
@@ -153,6 +158,7 @@ class CommandRun:
         correct = read_correct(self.folder)
         if correct is not None:
             self.run.save_correct(*correct)
+            self.right = correct[1]
         return Outcome("finished", numbers, self.seconds, {"steps": self.curve.step} if self.curve.lines else {})
 
     def is_stopping(self) -> bool:

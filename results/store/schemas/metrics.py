@@ -5,13 +5,16 @@ A plan declares the metrics of its trials. Plans before 0.25 declare none: `metr
 
 import math
 import re
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, Field, FiniteFloat
 
 from results.store.schemas.base import Schema
 from results.style import current_style
 from results.units import decimals_apart
+
+if TYPE_CHECKING:
+    import numpy as np
 
 AXES = {"step": "training step", "epoch": "epochs of training", "images": "training images", "seconds": "training time"}
 MEASURES = ("params", "flops", "train_seconds", "images_per_second", "steps", "images", "diverged_at_step")
@@ -31,6 +34,8 @@ ACCURACY: dict[str, Any] = {
 }
 
 
+PER_IMAGE = "test_accuracy"  # the metric of right and wrong per test image where none is declared
+SAME = 1e-3  # a reported accuracy is rounded
 WIDEST = 0.5  # share of the baseline's error beyond which a margin shows nothing
 LARGEST = 1e300  # a number that is still finite as a float
 SHARE = re.compile(r"(\d+(?:\.\d+)?)%")
@@ -59,6 +64,7 @@ class Metric(Schema):
     eval: str = ""  #: The eval that computes it, or "" if each trial measures it.
     higher_is_better: bool
     is_accuracy: bool = False  #: Whether it is the share of test images that are classified correctly.
+    per_image: bool = False  #: Whether it is the mean of the answers per test image that trials store.
     lowest: FiniteFloat | None = None  #: Smallest possible value.
     highest: FiniteFloat | None = None  #: Largest possible value.
     label: str = ""  #: Readable name, by default the name without underscores.
@@ -126,6 +132,15 @@ class Metric(Schema):
         """Return the absolute difference as text with its unit, rounded up because it is an upper bound."""
         step = 10.0**self.digits
         return f"{math.ceil(abs(number) * self.scale * step) / step:.{self.digits}f}{self.unit_of_difference}"
+
+
+def is_share_right(right: "np.ndarray", accuracy: float) -> bool:
+    """Return whether an accuracy is that of the images that were classified right (images,), up to rounding."""
+    return abs(share_right(right) - accuracy) <= SAME
+
+
+def share_right(right: "np.ndarray") -> float:
+    return float(right.sum()) / max(len(right), 1)
 
 
 def metric_by_name(name: str, objective: str = "") -> Metric:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, FiniteFloat, field_validator, model_validator
 
 from results.store.schemas.base import Axes, Count, Flops, Schema, Seconds, Seed, Settings, Sha256, TrialId
-from results.store.schemas.metrics import BEFORE_0_25, Margin, Metric, metric_by_name
+from results.store.schemas.metrics import BEFORE_0_25, PER_IMAGE, Margin, Metric, metric_by_name
 
 Positive = Annotated[int, Field(ge=1)]
 Paired = Literal["by-seed", "no"] | None
@@ -346,6 +346,12 @@ class Plan(Schema):
     def compared_metrics(self) -> list[str]:
         """The names of the metrics that are compared, the first first."""
         return [self.metric, *self.secondary_metrics]
+
+    @property
+    def per_image_metric(self) -> str:
+        """The name of the metric that is the mean of the answers per test image."""
+        declared = [metric.name for metric in self.metrics if metric.per_image]
+        return declared[0] if declared else PER_IMAGE
 
     @property
     def declared_metrics(self) -> list[Metric]:

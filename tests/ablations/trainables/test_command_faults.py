@@ -8,12 +8,12 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
-from commands import ONE_ARM, planned, served_until
+from commands import ONE_ARM, RECIPE, planned, served_until
 from run_trials import served, workers_of
 from waits import MARK, marked, wait_until
 
+from ablations.execution.worker import Worker
 from ablations.trainables.command import output, training
 from results import store
 from results.store import lease
@@ -97,12 +97,46 @@ def test_a_diverged_training_is_a_result(tmp_path: Path, script: str) -> None:
     assert served(runs, todo[0]).kind == "diverged"
 
 
-def test_right_and_wrong_images_reach_the_verdict(tmp_path: Path) -> None:
-    script = BEGIN + "correct([2, 0], [True, False]); print('METRIC score=0.5')"
-    runs, todo = planned(tmp_path, script, study=ONE_ARM)
-    assert served(runs, todo[0]).kind == "finished"
-    with np.load(store.trial(runs, todo[0].id).attempts()[-1] / "correct.npz") as stored:
-        assert (stored["index"].tolist(), stored["correct"].tolist()) == ([2, 0], [1, 0])
+ANSWERS = (
+    BEGIN
+    + """
+right = np.random.default_rng(int(sys.argv[2])).random(50) < float(sys.argv[1])
+correct(np.arange(50), right)
+print(f"METRIC top1={right.mean():.3f} shift={OFF} test_accuracy={right.mean() + OFF}")
+"""
+)
+METRICS = RECIPE.replace("{score: {better: higher}}", "METRICS")
+TOP1 = "{top1: {better: higher, unit: fraction, per_image: true}}"
+PLAIN = "{top1: {better: higher, unit: fraction}, shift: {better: lower}}"
+NAMED = "{test_accuracy: {better: higher, unit: fraction}}"
+
+
+@pytest.mark.parametrize(
+    ("metrics", "off", "said"),
+    [
+        (TOP1, 0.0, None),
+        (NAMED, 0.0, None),
+        (NAMED, -0.1, "test_accuracy is 0."),
+        (PLAIN, 0.0, "no metric of the recipe has `per_image: true`; its mean is top1"),
+    ],
+    ids=["declared", "by name", "another number", "not declared"],
+)
+def test_right_and_wrong_images_reach_the_verdict_of_their_metric(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, metrics: str, off: float, said: str | None
+) -> None:
+    """They count for the metric that is their mean; why they do not is said at the end of a trial."""
+    notes: list[str] = []
+    monkeypatch.setattr(Worker, "warn", lambda self, text: notes.append(text))
+    script = ANSWERS.replace("OFF", str(off))
+    runs, todo = planned(tmp_path, script, recipe=METRICS.replace("METRICS", metrics))
+    assert [served(runs, job).kind for job in todo] == ["finished"] * 6
+    (plan,) = store.read_plans(runs).readable
+    (study,) = load_plans(runs, [plan])
+    row = study_table.table(study).rows_by_arm["lr=0.25"]
+    assert len(study.correct) == 6
+    assert (row.delta_ci95_images is not None) == (said is None)
+    assert len(notes) == (0 if said is None else 6)
+    assert all(note.startswith("correct.npz is not used: ") and said in note for note in notes)
 
 
 def test_a_long_log_keeps_its_beginning_and_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ from results.store.schemas import MetricsLine, Plan
 from results.study_results import load_plans
 from results.tables import study_table
 
+PER_IMAGE = "{better: higher, unit: fraction, per_image: true}"
 BAD_RECIPES = [
     ("train: python train.py {lrr} {lr}", "train: {lrr} is unknown; did you mean 'lr'?"),
     ("train: python train.py {seed}", "config: lr: the command takes it nowhere: write {lr} or {settings} into"),
@@ -49,6 +50,8 @@ BAD_RECIPES = [
     ("train: python train.py {lr}\nconfig: {lr: {a: 1}}", "config: lr: a plain value: nested settings have names with"),
     ("train: python train.py {seed}\nconfig: {seed: 1}", "seed"),
     ("train: a.py:f\nmetrics: {f1: {better: higher, printed: 'f1:'}}", "metrics: printed: is for a command"),
+    ("train: python train.py {lr}\nmetrics: {f1: {better: higher, per_image: true}}", "per_image: is for an accuracy"),
+    (f"train: python train.py {{lr}}\nmetrics: {{a: {PER_IMAGE}, b: {PER_IMAGE}}}", "per_image: for one metric, not a"),
     ("train: python train.py {lr}\npaired: maybe", "paired=maybe: 'by-seed' or 'no'"),
     ("train: ''\nmetrics: {}\npaired: no", "paired=no: is for a command or function"),
     ("train: closed_form:CLOSED_FORM\nmetrics: {}\ncode: [a.py]", "code: is for a command: write its command"),
