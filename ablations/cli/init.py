@@ -110,7 +110,7 @@ def write_for_command(train: str, metrics: list[str], out: Path | None, tune: bo
     """Write a recipe for a command, and print what to do next. Raises ValueError if its --help cannot be read."""
     if tune:
         raise ValueError("--tune: is for images")
-    target = checked_target(out, Path(script_name(template.split("--train", train))).stem)
+    target = checked_target(out, script_name(template.split("--train", train)).removesuffix(".py"))
     recipe = draft(train, metrics, os.path.relpath(Path.cwd(), target.parent))
     target.write_text(recipe.text())
     known, others = len(recipe.known), len(recipe.settings) - len(recipe.known)

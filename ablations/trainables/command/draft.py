@@ -16,6 +16,7 @@ FOLDERS = ("out", "output", "output_dir", "out_dir", "outdir", "log_dir", "logdi
 HYDRA_FOLDER = "hydra.run.dir"
 LOWER_IS_BETTER = re.compile(r"loss|err|mae|mse|perplexity|ppl|fid|wer|time|latency|seconds|memory", re.IGNORECASE)
 LONGEST_COMMENT = 140  # characters
+WIDEST = 48  # characters before comments that stand in one column
 END = "...\n"  # what yaml.safe_dump writes after a scalar
 
 
@@ -82,7 +83,7 @@ class Draft:
     @property
     def known(self) -> list[ScriptOption]:
         """The settings with a known default."""
-        return [option for option in self.settings if not option.problem]
+        return [option for option in self.settings if not option.problem and not option.is_required]
 
     @property
     def arguments(self) -> list[str]:
@@ -135,10 +136,14 @@ class Draft:
             words.append(template.SETTINGS)
         if self.seed and "seed" not in self.braced:
             words += self.spelled(self.seed.name, "seed")
+        folders = []
         if self.output and "folder" not in self.braced and not self.output.is_given(self.words):
-            words += self.spelled(self.output.name, "folder")
+            folders.append(self.output.name)
         if self.help.is_hydra and HYDRA_FOLDER not in self.train:
-            words.append(f"\"{HYDRA_FOLDER}='{{folder}}'\"")  # quoted for Hydra: a path may hold `=` or a comma
+            folders.append(HYDRA_FOLDER)
+        for name in folders:
+            quoted = [f"\"{name}='{{folder}}'\""]  # for Hydra: a path may hold `=` or a comma
+            words += quoted if self.help.is_hydra else self.spelled(name, "folder")
         return " ".join([self.train, *words])
 
     def spelled(self, key: str, name: str) -> list[str]:
@@ -172,7 +177,7 @@ class Draft:
             value = "" if option.problem and not option.is_flag else f" {inline(option.default)}"
             begin = "  # " if option.problem or option.is_required else "  "
             rows.append((f"{begin}{inline(option.name)}:{value}", comment(option)))
-        width = max((len(text) for text, _ in rows), default=0)
+        width = min(WIDEST, max((len(text) for text, _ in rows), default=0))
         yield "config:" if self.known else "config: {}  # uncomment what varies, and delete the braces"
         for text, reason in rows:
             yield f"{text:{width}}  # {reason}" if reason else text
@@ -188,9 +193,9 @@ class Draft:
     def reported(self) -> Iterator[str]:
         """Yield the lines of `metrics`."""
         if not self.metrics:
-            yield "# metrics: {accuracy: {better: higher}}  # what the script prints as METRIC accuracy=0.9"
+            yield '# metrics: {accuracy: {better: higher}}  # as METRIC accuracy=0.9; else printed: "text before it"'
             return
-        yield "metrics:  # what the script prints as METRIC name=number; the first is that of studies"
+        yield 'metrics:  # printed as METRIC name=number; else printed: "text before it"'
         for name in self.metrics:
             better = "lower" if LOWER_IS_BETTER.search(name) else "higher"
             yield f"  {line(name, {'better': better})}  # by its name: correct it; unit: fraction is printed in percent"

@@ -23,16 +23,18 @@ from commonfloor.messages import printable
 LIMIT_SECONDS = 60.0  # for a program to print its help; those that load torch need some
 MOST = 1 << 20  # bytes of help
 WIDTH = "500"  # columns of the terminal that programs are told of
-NO_DEFAULT = "--help does not print its default"
+NO_DEFAULT = "no default in --help"
 SEVERAL = "takes several values: write them into `train`"
 INDENT = 8  # the most of a line that begins an option
 OPTION_LINE = re.compile(r"(\s*)(-[A-Za-z]|--[A-Za-z\[])")
 OPTION_NAME = re.compile(r"(?<![^\s,/|])--?[A-Za-z][\w.-]*")
 POSITIONALS = re.compile(r"(positional )?arguments:\s*$", re.IGNORECASE)
 COMMANDS = re.compile(r"^  \{([^{}\s]+)\}|^Commands:\n\s+(\S+)", re.MULTILINE)  # of argparse, or of click
+BOXED_TYPE = re.compile(r"([A-Z][A-Z_]*( RANGE)?|<[^<>]+>)( \[[^\[\]]*x[^\[\]]*\])?|\[[^\[\]\s]+\]")
 USUAL = ("help", "version", "install-completion", "show-completion")  # options that are no settings
 WHOLE, NUMBER = re.compile(r"[-+]?(0|[1-9]\d*)"), re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
 RANGE = re.compile(r"(?:([-+.\de]+)\s*<=\s*)?x(?:\s*<=\s*([-+.\de]+))?")
+LAUNCHER = "torch.distributed.run"  # a module that runs a script
 SAFE_FOR_HYDRA = re.compile(r"[\w./@+-]+")  # text that Hydra takes as it is
 
 
@@ -84,19 +86,17 @@ class ScriptHelp:
 def read_help(words: Sequence[str]) -> ScriptHelp:
     """Ask a command for its options. Raises ValueError if it fails, is late, or prints none that are recognized."""
     asked = with_option(words, "--help")
-    text = output_of(asked)
+    text = without_boxes(output_of(asked))
     if "hydra.cc" in text or "powered by Hydra" in text:
-        return read_hydra(with_option(words, "--cfg", "job"), text)
+        own = [word for word in words[len(asked) - 1 :] if "{" not in word]  # they may choose other settings
+        return read_hydra([*with_option(words, "--cfg", "job"), *own], text)
     commands = COMMANDS.search(text)
     if commands and not {*words} & {*(commands[1] or "").split(",")}:
         names = commands[1] or f"{commands[2]}, ..."
         raise ValueError(f"--train: the program has commands: write one of them after its name: {names}")
     found = parse(text)
     if not found.options and not found.arguments:
-        hint = (
-            "draws boxes: upgrade typer, or set rich_markup_mode=None" if "\u2500\u2500" in text else "lists no options"
-        )
-        raise ValueError(f"--train: `{shlex.join(asked)}` {hint}")
+        raise ValueError(f"--train: `{shlex.join(asked)}` lists no options")
     return found
 
 
@@ -113,7 +113,7 @@ def script_end(words: Sequence[str]) -> int:
     for place, word in enumerate(words):
         if word.endswith((".py", ".sh")):
             return place + 1
-        if word == "-m":
+        if word == "-m" and LAUNCHER not in words[place + 1 : place + 2]:
             return min(place + 2, len(words))
     return 1
 
@@ -162,6 +162,37 @@ def end(process: "subprocess.Popen[bytes]") -> None:
 # -- argparse, click and typer -----------------------------------------------------------------------------------------
 
 
+def without_boxes(text: str) -> str:
+    """Return a help text without the boxes and columns that typer draws with rich."""
+    lines = []
+    for line in text.splitlines():
+        title = re.match(r"\s*[\u256d\u250c]\u2500 ([\w ]+?) \u2500", line)
+        row = re.match(r"\s*\u2502 ?(.*?)\s*\u2502?\s*$", line)
+        if title:
+            line = f"{title[1]}:"
+        elif row:
+            line = boxed_row(row[1])
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def boxed_row(row: str) -> str:
+    """Return a row as click writes it: an option's names, its type, and its help after two blanks."""
+    cells = [cell for cell in re.split(r"\s{2,}", row.strip()) if cell != "*"]
+    names = [cell for cell in cells if OPTION_NAME.fullmatch(cell.split(",")[0])]
+    others = cells[len(names) :]
+    if not names:
+        return " " * (2 + len(row) - len(row.lstrip())) + "  ".join(cells)
+    long = [name for name in names if name.startswith("--")]
+    off = long[1:]  # what turns a switch off
+    spec = ", ".join(name for name in names if name not in off) + (f" / {off[0]}" if off else "")
+    if others and BOXED_TYPE.fullmatch(others[0]):
+        kind, _, limits = others[0].partition(" [")
+        spec += f" {kind}"
+        others = [*others[1:], f"[{limits}" if limits else ""]
+    return f"  {spec}  {' '.join(others)}"
+
+
 def parse(text: str) -> ScriptHelp:
     """Return what a help text says."""
     required = required_names(text)
@@ -174,11 +205,11 @@ def parse(text: str) -> ScriptHelp:
         spellings = tuple(match[0] for match in OPTION_NAME.finditer(spec))
         options.setdefault(option.name, replace(option, is_required=is_required, spellings=spellings))
     found = [option for option in options.values() if option.name not in USUAL]
-    if has_equals:
-        found = [
-            replace(option, problem="a flag: write it into `train`") if option.is_flag else option for option in found
-        ]
-    return ScriptHelp(found, required_arguments(text), "--{key}={value}" if has_equals else "--{key} {value}")
+    if not has_equals:
+        return ScriptHelp(found, required_arguments(text), "--{key} {value}")
+    problem = "a flag: write it into `train`"
+    found = [replace(option, problem=problem) if option.is_flag else option for option in found]
+    return ScriptHelp(found, required_arguments(text), "--{key}={value}")
 
 
 def option_entries(text: str) -> Iterator[tuple[str, str]]:
@@ -248,6 +279,8 @@ def read_value(name: str, metavar: str, help: str) -> ScriptOption:
             return flag(name, help)
         if default != "True":
             return replace(option, problem="may stand without a value: write it into `train`")
+    if kind in ("integer", "int", "float") and isinstance(default, str):
+        return replace(option, problem=SEVERAL)
     if default in ("True", "False"):
         return replace(option, default=default, choices=("True", "False"))
     if choices and default not in choices:
@@ -361,7 +394,7 @@ def read_hydra(words: Sequence[str], help: str) -> ScriptHelp:
     groups = help.partition("== Configuration groups ==")[2].partition("== Config ==")[0]
     for name, values in re.findall(r"^([\w./@-]+): (.+)$", groups, re.MULTILINE):
         problem = f"a group of settings: {values}. To vary it, leave out {name}.* above"
-        options.append(ScriptOption(name, problem=problem))
+        options.append(ScriptOption(name, spellings=(name,), problem=problem))
     return ScriptHelp(options, [], "{key}={value}", is_hydra=True)
 
 

@@ -111,6 +111,7 @@ app is powered by Hydra.
 Compose your configuration from those groups (group=option)
 
 model: cnn, mlp
+optim: adam, sgd
 
 
 == Config ==
@@ -141,7 +142,10 @@ note: a, b
 """  # what Hydra 1.3.8 prints with --cfg job
 HYDRA = f"""
     import sys
-    print({HYDRA_HELP!r} if "--help" in sys.argv else {HYDRA_CONFIG!r} if "--cfg" in sys.argv else sys.argv)
+    config = {HYDRA_CONFIG!r}
+    if "model=cnn" in sys.argv:
+        config = config.replace("mlp", "cnn")
+    print({HYDRA_HELP!r} if "--help" in sys.argv else config if "--cfg" in sys.argv else sys.argv)
 """
 
 
@@ -181,29 +185,58 @@ def test_the_recipe_says_what_the_script_takes(ablate: Ablate, tmp_path: Path, k
 
 def test_settings_of_hydra_are_spelled_its_way(ablate: Ablate, tmp_path: Path) -> None:
     command = script(tmp_path, HYDRA)
-    assert ablate("init", "--train", f"{command} lr=0.5", "--metric", "acc")[0] == 0
+    assert ablate("init", "--train", f"{command} lr=0.5 model=cnn", "--metric", "acc")[0] == 0
     text = (tmp_path / "fit.yaml").read_text()
     assert "# Fill in: data_path.\n" in text
     assert "fit.yaml: train: {data_path} is unknown" in refusal(ablate, "check", "fit.yaml")
     (tmp_path / "fit.yaml").write_text(text.replace("# data_path: ", "data_path: images"))
     recipe = read_recipe("fit.yaml")
     assert recipe.config == {
-        "model.name": "mlp",
+        "model.name": "cnn",
         "model.depth": 2,
         "optim.weight_decay": None,
         "optim.amp": True,
         "data_path": "images",
     }
-    own = "data_path={data_path} {settings} training.seed={seed} output_dir={folder} \"hydra.run.dir='{folder}'\""
-    assert recipe.train == f"{command} lr=0.5 {own}"
+    own = "data_path={data_path} {settings} training.seed={seed} \"output_dir='{folder}'\" \"hydra.run.dir='{folder}'\""
+    assert recipe.train == f"{command} lr=0.5 model=cnn {own}"
     assert recipe.spelling == "{key}={value}"
     for name, reason in {
         "optim.betas": "takes several",
         "run_name": "follows",
         "note": "text",
-        "model": "a group",
+        "optim": "a group",
     }.items():
         assert any(line.strip().startswith(f"# {name}: ") and reason in line for line in text.splitlines())
+    assert "# model: " not in text
+
+
+def test_a_required_option_is_asked_for_and_is_no_setting_before(ablate: Ablate, tmp_path: Path) -> None:
+    """argparse prints that its default is None."""
+    required = 'parser.add_argument("--width", choices=["2", "4"], required=True, help="units"); group = '
+    assert ablate("init", "--train", script(tmp_path, ARGPARSE.replace("group = ", required)), "--metric", "f1")[0] == 0
+    text = (tmp_path / "fit.yaml").read_text()
+    assert "# Fill in: width.\n" in text
+    assert "train: {width} is unknown" in refusal(ablate, "check", "fit.yaml")
+    (tmp_path / "fit.yaml").write_text(text.replace("# width: null", "width: 2"))
+    assert ablate("check", "fit.yaml")[0] == 0
+
+
+PROGRAMS = [
+    ("python train.py", 2, "python train.py --help"),
+    ("python -u train.py data --lr {lr}", 3, "python -u train.py data --help"),
+    ("python -m pkg.train fit lr=1", 3, "python -m pkg.train fit --help"),
+    ("torchrun --nproc-per-node 2 train.py --lr 1", 4, "torchrun --nproc-per-node 2 train.py --help"),
+    ("python -m torch.distributed.run --nproc-per-node=2 train.py", 5, "... train.py --help"),
+    ("./train --lr 1", 1, "./train --help"),
+]
+
+
+@pytest.mark.parametrize(("command", "end", "asked"), PROGRAMS)
+def test_help_is_asked_of_the_script_not_of_what_runs_it(command: str, end: int, asked: str) -> None:
+    words = command.split()
+    assert script_help.script_end(words) == end
+    assert " ".join(script_help.with_option(words, "--help")).endswith(asked.removeprefix("..."))
 
 
 def test_a_default_that_help_does_not_print_is_not_made_up(ablate: Ablate, tmp_path: Path) -> None:
@@ -228,8 +261,8 @@ def test_a_default_that_help_does_not_print_is_not_made_up(ablate: Ablate, tmp_p
     assert "fit.py {data} --wd {wd} {settings}\n# no option for the seed was found" in recipe
     for row in (
         "  # data:  # required",
-        "  # lr:    # --help does not print its default: default value of the rate",
-        "  # act:   # --help does not print its default; one of relu, tanh",
+        "  # lr:    # no default in --help: default value of the rate",
+        "  # act:   # no default in --help; one of relu, tanh",
     ):
         assert f"{row}\n" in recipe
     assert "fit.yaml: 'config' is missing" in refusal(ablate, "check", "fit.yaml")
@@ -269,6 +302,43 @@ def test_options_with_equals_signs_are_spelled_so(ablate: Ablate, tmp_path: Path
     assert (recipe.spelling, recipe.config) == ("--{key}={value}", {"lr": 0.1})
     assert recipe.train.endswith(" {settings} --seed={seed}")
     assert "# fast: false  # a flag: write it into `train`: A flag." in (tmp_path / "fit.yaml").read_text()
+
+
+BOXES = """\
+Usage: fit.py [OPTIONS] OUT
+
+ Train.
+
+
+╭─ Arguments ──────────────────────────────────────────────────────────────────────╮
+│ *    out      PATH  [default: None] [required]                                   │
+╰──────────────────────────────────────────────────────────────────────────────────╯
+╭─ Options ────────────────────────────────────────────────────────────────────────╮
+│ *  --size                        INTEGER                [default: None]          │
+│                                                         [required]               │
+│    --lr                          FLOAT RANGE [0<=x<=1]  A rate that is           │
+│                                                         explained.               │
+│                                                         [default: 0.1]           │
+│    --width     -w                INTEGER                [default: 32]            │
+│    --act                         [relu|tanh]            [default: relu]          │
+│    --amp       -a  --no-amp  -A                         A switch. [default: amp] │
+│    --nesterov                                           A flag.                  │
+│    --layers                      INTEGER                [default: 1, 2]          │
+│    --seed                        INTEGER                [default: 0]             │
+│    --help                                               Show this message and    │
+│                                                         exit.                    │
+╰──────────────────────────────────────────────────────────────────────────────────╯
+"""  # as typer 0.15.4 prints it
+
+
+def test_boxes_of_earlier_versions_of_typer_are_read(ablate: Ablate, tmp_path: Path) -> None:
+    assert ablate("init", "--train", script(tmp_path, f"print({BOXES!r})"), "--metric", "f1")[0] == 0
+    text = (tmp_path / "fit.yaml").read_text()
+    config = {"lr": 0.1, "width": 32, "act": "relu", "no-amp": False, "nesterov": False}
+    assert yaml.safe_load(text)["config"] == config
+    assert "fit.py {folder} --size {size} {settings} --seed {seed}\n" in text
+    assert "  lr: {min: 0, max: 1}\n  act: {choices: [relu, tanh]}\n" in text
+    assert "# layers:" in text
 
 
 COMMANDS = """
