@@ -51,7 +51,7 @@ class Row:
     images_share: share of the difference's variance that comes from the choice of test images. measured: metric -> mean
     for further metrics, and metric + INTERVAL -> confidence interval. first_declared: the verdict under what was
     declared before there were results, or "no verdict", if the study declares something else now. secondary: secondary
-    metric -> its result.
+    metric -> its result. dominated_by: the arms that are better in one metric and not worse in any, None if unknown.
     """
 
     arm: str
@@ -84,6 +84,7 @@ class Row:
     first_declared: str | None = None
     measured: Mapping[str, Any] = field(default_factory=dict)
     secondary: Mapping[str, SecondaryResult] = field(default_factory=dict)
+    dominated_by: Sequence[str] | None = None
 
     @property
     def ended_trials(self) -> int:
@@ -432,7 +433,7 @@ def json_object(record: Any) -> dict[str, Any]:
     if isinstance(record, Row):
         content |= content.pop("measured")
         if not record.secondary:
-            del content["secondary"]
+            del content["secondary"], content["dominated_by"]
     if isinstance(record, OfStudy):
         content["metric"] = record.metric.name
     return content

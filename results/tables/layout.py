@@ -445,6 +445,8 @@ def family_names(table: Table) -> list[str]:
     pairs = {frozenset((row.arm, row.baseline)) for row in table.rows}
     if not pairs.issuperset(frozenset(claimed_arms(claim.claim)) for claim in table.claims):
         names.append("claims about other pairs")
+    if any(row.dominated_by is not None for row in table.rows):
+        names.append("dominance")
     return names
 
 

@@ -38,7 +38,24 @@ def as_grid(table: Table) -> Grid:
         for metric in metrics:
             cells += metric_cells(row, metric, table.judged)
         grid.rows.append(cells)
+    if shows_dominance(table):
+        grid.header.append("Pareto")
+        grid.numeric.append(False)
+        for row, cells in zip(table.rows, grid.rows, strict=True):
+            cells.append(Cell(dominance_text(row)))
     return grid
+
+
+def shows_dominance(table: Table) -> bool:
+    return any(row.dominated_by is not None for row in table.rows)
+
+
+def dominance_text(row: Row) -> str:
+    """Return whether another arm dominates, such as "dominated by pool=gap" or "not dominated"."""
+    if not row.dominated_by:
+        return "not dominated"
+    first, *others = map(current_style().label, row.dominated_by)
+    return f"dominated by {first}" + (f" and {len(others)} more" if others else "")
 
 
 def metric_cells(row: Row, metric: Metric, judged: bool) -> list[Cell]:
@@ -75,6 +92,11 @@ def captions(table: Table, metrics: Sequence[Metric]) -> list[str]:
         f"An arm is tested where its {first} is resolved. All metrics and arms together err in at most 5% of studies "
         f"({SOURCE}). {UNTESTED}."
     )
+    if shows_dominance(table):
+        lines.append(
+            "Dominated: another arm is better in one metric and worse in none, by intervals that all hold at 95%. "
+            "Not dominated: no arm is shown to be."
+        )
     for metric in metrics:
         reasons = dict.fromkeys(row.secondary[metric.name].untested for row in table.rows)
         for reason in reasons:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from results import units
 from results.records import INTERVAL, Claim, InteractionRow, Interval, NoteSubjects, Row, SecondaryResult, Table
-from results.statistics import claims, contrast, intervals, secondary, tuned_pairs, tuning
+from results.statistics import claims, contrast, dominance, intervals, secondary, tuned_pairs, tuning
 from results.statistics.arms import (
     ArmResults,
     Contrast,
@@ -58,6 +58,9 @@ def table_of_plan(
     arm_rows = rows_of_arms(arms.values(), whole, besides)
     rows = compared_rows(arm_rows, contrasts, judged)
     rows = [replace(row, secondary=secondary_results(row, in_secondary, plan, judged)) for row in rows]
+    if judged:
+        dominating = dominance.dominating_arms(arms, contrasts, in_secondary, plan)
+        rows = [replace(row, dominated_by=dominating.get(row.arm)) for row in rows]
     if simultaneous:
         at_once = simultaneous_intervals(contrasts.values(), plan)
         rows = [replace(row, delta_ci95_simultaneous=at_once.get(row.arm)) for row in rows]

@@ -1,0 +1,63 @@
+"""Dominated arms: another arm is at least as good in every metric and better in one, whatever the intervals allow.
+
+All intervals hold at once with probability 95% (Bonferroni over the pairs of arms and the metrics that vary by seed).
+So no arm is wrongly called dominated in 95% of studies. Where an interval contains 0, nothing is dominated.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+
+from results.statistics import contrast, looks, verdict
+from results.statistics.arms import ArmResults, Contrast
+from results.statistics.intervals import Interval
+from results.statistics.secondary import SecondaryMetric
+from results.store.schemas import Metric, Plan
+from results.store.schemas.metrics import EXACT
+
+
+def dominating_arms(
+    arms: Mapping[str, ArmResults], contrasts: Mapping[str, Contrast], secondary: Sequence[SecondaryMetric], plan: Plan
+) -> dict[str, list[str]]:
+    """Return arm -> the arms that dominate it, among those with the same baseline.
+
+    contrasts: those in the first metric, whose looks count. The result is empty for a study of one metric, a tuned
+    study, and a study of which a finished trial lacks a metric.
+    """
+    if not plan.secondary_metrics or plan.tuned or any(measured.lacking for measured in secondary):
+        return {}
+    dominating: dict[str, list[str]] = {name: [] for name in arms}
+    pairs = [pair for pair in itertools.permutations(arms.values(), 2) if pair[0].arm.baseline == pair[1].arm.baseline]
+    factors = [looks.last_factor(each.looks) for each in contrasts.values() if each.looks]
+    tests = len(pairs) / 2 * (1 + len(secondary)) * max(factors, default=1)
+    for arm, other in pairs:
+        advantages = list(advantage_intervals(other, arm, secondary, plan, 1 - verdict.ALPHA / tests))
+        lows = [interval[0] for interval in advantages if interval is not None]
+        is_whole = len(lows) == len(advantages) and not other.unstable
+        if is_whole and min(lows) >= 0 and max(lows) > 0:
+            dominating[arm.name].append(other.name)
+    return dominating
+
+
+def advantage_intervals(
+    a: ArmResults, b: ArmResults, secondary: Sequence[SecondaryMetric], plan: Plan, level: float
+) -> Iterator[Interval | None]:
+    """Yield the interval of the advantage of `a` over `b` in each metric, None if it is unknown."""
+    samples = [(plan.primary_metric, a.sample, b.sample)]
+    samples += [(each.metric, each.samples[a.name], each.samples[b.name]) for each in secondary]
+    for metric, own, others in samples:
+        yield oriented(contrast.difference(own, others, plan.is_paired).tested.interval(level), metric)
+    for name in plan.secondary_metrics:
+        if name in EXACT:
+            size, other_size = getattr(a.arm, name), getattr(b.arm, name)
+            if size is None or other_size is None:
+                yield None
+            else:
+                yield float(other_size - size), float(other_size - size)
+
+
+def oriented(interval: Interval | None, metric: Metric) -> Interval | None:
+    """Return the interval of a difference as that of an advantage: above 0 is better."""
+    if interval is None or metric.higher_is_better:
+        return interval
+    low, high = interval
+    return -high, -low
