@@ -15,7 +15,7 @@ from ablations.cli.answer import fail_if, show_json
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import data_folders, ensure_publishable, folder_options, make_place
 from ablations.cli.inputs.preparation import ensure_data, ensure_trainable, prepare_plans, take_from
-from ablations.cli.inputs.words import SETTINGS, parse_words, refuse_csv
+from ablations.cli.inputs.words import is_setting, parse_words, refuse_csv
 from ablations.cli.running import finish, train_here
 from ablations.execution import retry as retrying
 from ablations.jobs import Job, jobs
@@ -181,7 +181,7 @@ def one_trial(words: list[str], recipe: str | None, runs: Path, data_dir: Path |
         raise ValueError(f"margin={asked.margin}: applies to studies: give it to `ablate run`")
     if asked.studies:
         word = asked.studies[0]
-        if usual_name(word) in SETTINGS:
+        if is_setting(word):
             raise ValueError(f"'{word}' is not key=value: write {usual_name(word)}=VALUE")
         again = f"`ablate run {shlex.quote(word)}` trains a study"
         raise ValueError(f"'{word}' is not key=value: train takes one config; {again}")

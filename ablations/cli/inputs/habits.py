@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from ablations.cli.inputs.words import SETTINGS
+from ablations.cli.inputs.words import is_setting
 from commonfloor.messages import usual_name
 
 TO_FILE = "redirect what it prints with > FILE"
@@ -116,7 +116,7 @@ def option_answer(option: str, command: Any, words: Sequence[str]) -> str:
         return use_option(answer, command) or answer
     takes_settings = any("KEY=VALUE" in (parameter.metavar or "") for parameter in command.params)
     setting = usual_name(name)
-    if takes_settings and setting in SETTINGS and (setting != "seed" or command.name == "train"):
+    if takes_settings and is_setting(setting) and (setting != "seed" or command.name == "train"):
         corrected = with_setting(given, setting, words)
         if corrected:
             return f"settings are words: `{command_line(corrected)}`"
@@ -152,7 +152,7 @@ def value_answer(parameter: Any, words: Sequence[str]) -> str:
     """
     if parameter.param_type_name == "argument":
         for word in words:
-            if usual_name(word) in SETTINGS:
+            if is_setting(word):
                 return f"'{word}': `ablate list variants` and `ablate list settings` have it"
         return ""
     value = value_of(parameter.opts, words)

@@ -16,7 +16,6 @@ from commonfloor.messages import spelling_hint, unknown_key, usual_name
 from results.store.schemas import Settings
 from results.store.schemas.metrics import checked_margin
 
-SETTINGS = tuple(find(VIT).keys)
 PATHS = ("data", "init_from", "teacher")  # settings whose values may be paths, which may contain commas
 SEVERAL = re.compile(r"(?:choice|range|grid)\((.*)\)|\[(.*)\]|(.*,.*)", re.DOTALL)
 OPTIONS = ("seeds", "data_dir", "data-dir")  # written as settings, these look like the settings seed and data
@@ -127,6 +126,11 @@ def parse_words(words: Iterable[str] | None, recipe: str | None = None) -> Reque
     return Request(studies, overrides, margin, recipe)
 
 
+def is_setting(word: str) -> bool:
+    """Return whether a word is a setting of ViTs, as usually spelled."""
+    return usual_name(word) in find(VIT).keys
+
+
 def is_assignment(word: str) -> bool:
     """Return whether a word is key=value, not a file or the name of a plan with settings."""
     key, equals, _ = word.partition("=")
@@ -178,9 +182,9 @@ def check_word(word: str) -> None:
     if word == "=":
         raise ValueError("'=' stands alone: write key=value without spaces, as in lr=1e-3")
     key, colon, value = word.partition(":")
-    if colon and value and "/" not in word and usual_name(key) in SETTINGS:
+    if colon and value and "/" not in word and is_setting(key):
         raise ValueError(f"'{word}' is not key=value: write {usual_name(key)}={value}")
-    if word.startswith("~") and usual_name(word) in SETTINGS:
+    if word.startswith("~") and is_setting(word):
         raise ValueError(f"'{word}' is not key=value: leave {usual_name(word)} out, and it has the recipe's value")
     if "," in word and "@" not in word and not path.exists():
         raise ValueError(f"'{word}': separate studies by spaces: {word.replace(',', ' ')}")

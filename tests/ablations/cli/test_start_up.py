@@ -8,8 +8,10 @@ import tomllib
 from dataclasses import asdict
 from pathlib import Path
 
+import commands
 import pytest
 import synthetic
+from designs import write
 
 from ablations.cli.app import EXTRAS, install_hint
 from ablations.jobs import Job
@@ -88,6 +90,67 @@ def test_worker_imports_no_more_than_its_trials_need(tmp_path: Path) -> None:
     assert all((tmp_path / "trials" / job.id / "result.json").exists() for job in jobs)
     assert "torch" in found
     assert found <= {"torch", "numpy", "safetensors", "sympy", "triton"}
+
+
+OF_USERS = """
+import contextlib, io, sys
+from ablations import cli
+for line in sys.stdin.read().splitlines():
+    sys.argv = ["ablate", *line.split()]
+    output = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(output):
+            cli.main()
+    except SystemExit as end:
+        assert not end.code, (line, end.code)
+    assert output.getvalue(), line
+"""
+OF_EACH = """
+check s.yaml --recipe {0}.yaml
+plan s.yaml --recipe {0}.yaml --runs {0}
+run s.yaml --recipe {0}.yaml --runs {0} --seeds 1 --jobs 1
+status s --runs {0}
+logs s --runs {0}
+export --runs {0} --out {0}.parquet
+import {0}.parquet --runs merged
+plan s.yaml --recipe {0}.yaml --from {0}.parquet
+run s.yaml --recipe {0}.yaml --runs taken --seeds 1 --from {0}
+verify {0}.parquet --sample 1
+"""
+OF_A_TABLE = """
+import runs.csv --arm model --metric acc --baseline 1
+table --runs runs.parquet
+plot --runs runs.parquet
+report --runs runs.parquet
+compare runs.parquet runs.parquet
+export --runs runs.parquet --out all.csv
+table --runs merged
+"""
+
+
+def test_code_and_results_of_users_need_neither_torch_nor_vitcore(tmp_path: Path) -> None:
+    """Neither can be imported in this process or in its workers."""
+    train = [name for name, extra in EXTRAS.items() if extra == "train"]
+    blocked = [*train, "vitcore"]
+    (tmp_path / "sitecustomize.py").write_text(f"import sys; sys.modules.update(dict.fromkeys({blocked}))")
+    own = tmp_path / "here"
+    commands.planned(own)
+    (own / "fit.py").write_text("def fit(lr=0.5): return {'score': lr}")
+    write(own, "f", "{description: d, train: 'fit.py:fit', metrics: {score: {better: higher}}}")
+    write(own, "s", commands.ONE_ARM)
+    rows = [f"{model},{seed},0.{seed}{model}" for model in (1, 2) for seed in range(2)]
+    (own / "runs.csv").write_text("\n".join(["model,seed,acc", *rows]))
+    lines = OF_EACH.format("r") + OF_EACH.format("f") + OF_A_TABLE
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[3])])
+    done = subprocess.run(
+        [sys.executable, "-c", OF_USERS],
+        cwd=own,
+        env=os.environ | {"PYTHONPATH": path},
+        input=lines.strip().replace("\n\n", "\n"),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("words", ["run s.yaml", "plan s.yaml", "train steps=2", "check s.yaml"])

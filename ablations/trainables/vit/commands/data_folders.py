@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vitcore.data.homes import more_homes
-
 FOLDER = "imagefolder:"  # equal to vitcore.data.lookup.FOLDER, whose import loads numpy
 
 
@@ -69,6 +67,8 @@ def data_folders(explicit: Path | None, *others: str | None, named: Mapping[str,
     given = [os.path.expanduser(folder) for folder in (explicit, *others) if folder]
     if not given:
         return DataFolders(packs=packs, images=images)
+    from vitcore.data.homes import more_homes  # imported here because training code of users needs no vitcore
+
     searched = [*given, os.environ.get("ABLATE_DATA"), *more_homes()]
     _, *more = dict.fromkeys(os.path.abspath(folder) for folder in searched if folder)
     return DataFolders(Path(given[0]), more, packs, images)
