@@ -1,25 +1,50 @@
-"""The command `ablate check`, which tests plug-ins, studies and recipes before anything is trained."""
+"""Tests of plug-ins, studies, recipes and code of users before anything is trained: `ablate check`, and probes."""
 
+import shlex
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ablations.cli.answer import fail_if
+from ablations.cli.answer import FAILED, fail_if
 from ablations.cli.inputs import parameters
-from ablations.cli.inputs.directories import data_folders, load_plugins
+from ablations.cli.inputs.directories import make_place
+from ablations.cli.inputs.preparation import ensure_trainable, recipe_argument
+from ablations.cli.running import finish, train_here
+from ablations.execution import retry as retrying
+from ablations.execution.launch import Place
+from ablations.execution.probe import (
+    AGAIN,
+    FIRST,
+    OTHER_SEED,
+    SEED,
+    Findings,
+    Numbers,
+    Probe,
+    folder,
+    remove_unfinished,
+    with_note,
+)
+from ablations.jobs import jobs
 from ablations.planning.checks import check as check_design
 from ablations.planning.checks import check_margin
-from ablations.planning.plan import description
+from ablations.planning.plan import build, description
 from ablations.study import strict_yaml
 from ablations.study.arms import Values
 from ablations.study.design import Design
-from ablations.study.naming import RECIPE, assignments, packaged_names
+from ablations.study.naming import RECIPE, YAML, assignments, packaged_names
 from ablations.study.reading import kind_of, read_recipe, read_study
 from ablations.study.recipe import Recipe
 from ablations.trainables.trainable import find
-from results.store.schemas import Settings
+from commonfloor.messages import joined_names
+from results.store.schemas import Plan, Settings
+from results.tables.formats import Cell, Grid, markdown
+
+UNDECLARED = "arms were not probed: to see that the seed and all settings count, add `probe: {steps: 20}` to the recipe"
 
 
 def check(
@@ -30,25 +55,45 @@ def check(
         ),
     ],
     recipe: parameters.RecipeName = None,
+    runs: parameters.Runs = None,
+    workers: parameters.Workers = None,
     plugin: parameters.Plugins = None,
 ) -> None:
     """Test a plug-in, a study or a recipe.
 
     Runs the contract tests on the parts of a plug-in. Lists the arms and confounds of a study. Builds the model of a
-    recipe. `all` stands for every packaged part, study and recipe. The exit status is 1 if a check fails, and 2 if
-    something cannot be checked, such as a plug-in that does not import.
+    recipe. If a recipe with `probe` trains code of your own, each arm of a study on it is run for a moment, to show
+    that the seed and every setting have an effect. `all` stands for every packaged part, study and recipe. The exit
+    status is 1 if a check fails, and 2 if something cannot be checked or has no effect.
 
     Examples:
 
         ablate check fourier.py
         ablate check mine.yaml --recipe cifar10
+        ablate check script.yaml lr.yaml
         ablate check all
     """
-    load_plugins(plugin)
-    data_folders().use()
-    chosen = read_recipe(recipe or RECIPE)
+    place = make_place(runs, None, plugin)
+    chosen = read_recipe(recipe or recipe_among(words))
     passed = list(map(partial(check_word, recipe=chosen), words))
     fail_if(not all(passed))
+    for word in filter(is_study, words):
+        probe_study(word, chosen, place, workers)
+
+
+def recipe_among(words: list[str]) -> str:
+    """Return the only recipe among the words, or else the default recipe."""
+    recipes = [word for word in words if word in packaged_names("recipes") or yaml_kind(word) == "recipe"]
+    return recipes[0] if len(recipes) == 1 else RECIPE
+
+
+def is_study(word: str) -> bool:
+    return word in packaged_names("studies") or yaml_kind(word) == "study"
+
+
+def yaml_kind(word: str) -> str:
+    """Return "study" or "recipe" for a YAML file that is clearly one, or "". Raises ValueError if it is unreadable."""
+    return kind_of(strict_yaml.read(Path(word))) if word.endswith(YAML) else ""
 
 
 def check_word(word: str, recipe: Recipe) -> bool:
@@ -63,10 +108,9 @@ def check_word(word: str, recipe: Recipe) -> bool:
         from ablations.trainables.vit.commands import part_checks  # imported here because it loads torch
 
         return part_checks.check_plugin(Path(word))
-    is_file = word.endswith((".yaml", ".yml"))
-    if word in packaged_names("studies") or (is_file and kind_of(strict_yaml.read(Path(word))) == "study"):
+    if is_study(word):
         check_study(word, recipe)
-    elif word in packaged_names("recipes") or is_file:
+    elif word in packaged_names("recipes") or word.endswith(YAML):
         check_recipe(word)
     else:
         raise ValueError(
@@ -162,3 +206,130 @@ def flops_text(described: Settings, reference: Settings) -> str:
         return "is valid"
     ratio = f"{described['flops'] / reference['flops']:.2g}"
     return "the same FLOPs" if ratio == "1" else f"{ratio} times the FLOPs"
+
+
+# -- probes ------------------------------------------------------------------------------------------------------------
+
+
+def probe_study(file: str, recipe: Recipe, place: Place, workers: int | None) -> None:
+    """Probe all arms of a study on a recipe of the user's code, and print what the probes show.
+
+    Raises ValueError if the seed or a setting has no effect, and the errors of `run_probes`.
+    """
+    design = Design(read_study(file, recipe.trainable), recipe, {})
+    if not design.trainable.is_probed:
+        return
+    if not recipe.probe:
+        return print(UNDECLARED)
+    plan = build(design, [SEED])
+    probe = Probe(plan, plan.arms_by_name)
+    run_probes([probe], place, workers)
+    findings = probe.read(place.runs)
+    assert findings is not None  # as no probe failed
+    print(f"\n{probe_table(findings)}")
+    findings.refuse_dead()
+
+
+def probed(plans: Sequence[Plan], arms: Sequence[str], place: Place, workers: int | None) -> list[Plan]:
+    """Run the probes that are missing before trials of the plans; return the plans with notes on what they found.
+
+    arms: glob patterns. Raises ValueError if the seed or a setting has no effect, and the errors of `run_probes`.
+    """
+    warn_of_undeclared(plans)
+    probes = list(needed_probes(plans, arms, place))
+    run_probes(probes, place, workers)
+    return with_findings(plans, probes, place.runs)
+
+
+def probed_earlier(plans: Sequence[Plan], arms: Sequence[str], place: Place, options: str) -> list[Plan]:
+    """Return the plans with notes on what earlier probes found, and warn of plans whose probes have not run.
+
+    arms: glob patterns. options: --runs, for advice. Raises ValueError if the seed or a setting has no effect.
+    """
+    warn_of_undeclared(plans)
+    probes = list(needed_probes(plans, arms, place))
+    for probe in probes:
+        if probe.read(place.runs) is None:
+            plan = probe.plan
+            study = shlex.quote(plan.asked.study if plan.asked else plan.study)
+            advice = f"`ablate check {recipe_argument(plan)} {study}{options}` runs each for a moment"
+            print(f"ablate: {plan.name}: its arms are not probed: {advice}", file=sys.stderr)
+    return with_findings(plans, probes, place.runs)
+
+
+def warn_of_undeclared(plans: Iterable[Plan]) -> None:
+    """Print a line on standard error if new plans of users' code have no probes."""
+    are_new = [not plan.extends for plan in plans if find(plan.trainable).is_probed and not plan.probe]
+    if any(are_new):
+        print(f"ablate: {UNDECLARED}", file=sys.stderr)
+
+
+def needed_probes(plans: Iterable[Plan], arms: Sequence[str], place: Place) -> Iterator[Probe]:
+    """Yield the probes of the arms that have trials to train. arms: glob patterns."""
+    for plan in plans:
+        if plan.probe:
+            todo = retrying.trials_to_run(place.runs, jobs([plan], arms), place.code)
+            if todo:
+                yield Probe(plan, {job.arm for job in todo})
+
+
+def with_findings(plans: Iterable[Plan], probes: Iterable[Probe], runs: Path) -> list[Plan]:
+    """Return the plans with notes on what their probes found. Raises ValueError as `Findings.refuse_dead` does."""
+    notes: dict[str, str] = {}
+    for probe in probes:
+        findings = probe.read(runs)
+        if findings is not None:
+            findings.refuse_dead()
+            notes[probe.plan.name] = findings.note
+    return [with_note(plan, notes[plan.name]) if plan.name in notes else plan for plan in plans]
+
+
+def run_probes(probes: Sequence[Probe], place: Place, workers: int | None) -> None:
+    """Run the probes that have not finished.
+
+    Raises Exit if a probe failed or was interrupted, and the errors of `ensure_trainable`.
+    """
+    for name in (FIRST, AGAIN):
+        runs = folder(place.runs, name)
+        planned = list({job.id: job for probe in probes for job in probe.jobs_in(name)}.values())
+        remove_unfinished(runs, planned)
+        todo = retrying.trials_to_run(runs, planned, place.code)
+        if not todo:
+            continue
+        (runs / "studies").mkdir(parents=True, exist_ok=True)  # `code: [.]` leaves out folders with studies and trials
+        there = replace(place, runs=runs, checkpoints=None, keep_weights="none")
+        ensure_trainable(todo, there)
+        summary = train_here(todo, there, workers)
+        if summary.failed and not summary.stopped:
+            refuse_failed({job.arm: summary.failed[job.id] for job in todo if job.id in summary.failed})
+        finish(summary, len(todo), "")
+
+
+def refuse_failed(failed: Mapping[str, str]) -> None:
+    """Name the probes that failed on standard error, and exit. failed: name -> cause."""
+    first, *others = failed
+    also = f" (and {joined_names(others)})" if others else ""
+    print(f"ablate: {first}{also} failed: {failed[first]}", file=sys.stderr)
+    raise typer.Exit(FAILED)
+
+
+def probe_table(findings: Findings) -> str:
+    """Return a table with the metric of each probe and what it shows."""
+    plan = findings.probe.plan
+    metric = plan.primary_metric
+
+    def row(name: str, numbers: Numbers, verdict: str) -> list[Cell]:
+        number = numbers.get(metric.name)
+        unit = "" if number is None else metric.unit
+        return [Cell(name), Cell(f"{metric.value_text(number)}{unit}"), Cell(verdict)]
+
+    again = "the same numbers"
+    if findings.unstable:
+        again = f"differs in {joined_names(findings.unstable)}: not deterministic"
+    rows = [
+        row(f"{plan.baseline}, once more", findings.again, again),
+        row(f"{plan.baseline}, seed {OTHER_SEED}", findings.other_seed, findings.seed_verdict),
+    ]
+    rows += [row(arm.name, findings.first[arm.name], findings.verdict(arm)) for arm in findings.probe.arms]
+    title = f"probe with {assignments(plan.probe, ', ')}"
+    return markdown(Grid(title, [], ["arm", metric.title, "against the baseline"], [False, True, False], rows))

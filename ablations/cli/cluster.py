@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ablations.cli.answer import fail_if
+from ablations.cli.check import probed_earlier
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import (
     ensure_publishable,
@@ -42,6 +43,7 @@ def submit(
     keep_weights: parameters.Keeping = None,
     max_hours: parameters.MaxHours = None,
     sources: parameters.Sources = None,
+    no_probe: parameters.NoProbe = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", "-n", help="Print the scripts; submit and write nothing.")
     ] = False,
@@ -73,6 +75,8 @@ def submit(
     submitting.check_gpus(chosen, todo)
     if max_hours is not None:
         estimate.check_max_hours(max_hours, plans, chosen_jobs, place.runs, device(chosen))
+    if not no_probe:
+        plans = probed_earlier(plans, arm, place, folder_options(runs))
     on_this_machine = submitting.is_this_machine(named)
     if dry_run and on_this_machine:
         return print(f"# {len(todo)} trials on this machine")

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from ablations.cli.answer import fail_if, show_json
+from ablations.cli.check import probed, probed_earlier
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import data_folders, ensure_publishable, folder_options, make_place
 from ablations.cli.inputs.preparation import ensure_data, ensure_trainable, prepare_plans, take_from
@@ -54,6 +55,7 @@ def run(
         Path | None,
         typer.Option(metavar="DIR", help="Mirror the training curves to this folder for TensorBoard while trials run."),
     ] = None,
+    no_probe: parameters.NoProbe = False,
     plan_only: Annotated[
         bool, typer.Option("--plan-only", help="Write the plans for `ablate work`; train nothing.")
     ] = False,
@@ -84,6 +86,10 @@ def run(
     else:
         ensure_trainable(todo, place)
     warn_of(todo)
+    if plan_only and not no_probe:
+        plans = probed_earlier(plans, arm, place, folder_options(runs))
+    elif not no_probe:
+        plans = probed(plans, arm, place, workers)
     for plan in plans:
         save_plan(place.runs, plan)
     if plan_only:

@@ -76,7 +76,7 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
     if recipe.train:
         plan = plan.model_copy(update={"trainable": recipe.trainable})
     if recipe.is_of_user:
-        plan = plan.model_copy(update={"paired": recipe.paired})
+        plan = plan.model_copy(update={"paired": recipe.paired, "probe": recipe.probe, "inert": recipe.inert})
     checks.refuse_undeclared(plan)
     return plan
 

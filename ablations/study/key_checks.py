@@ -47,6 +47,22 @@ def validate_recipe(recipe: Recipe, path: Path, trainable: Trainable) -> None:
             check_setting(key, f"{path}: {where}: ", trainable.keys)
     for axis, values in recipe.axes.items():
         refuse_duplicates(path, axis, values)
+    check_probe(recipe, path, trainable)
+
+
+def check_probe(recipe: Recipe, path: Path, trainable: Trainable) -> None:
+    """Raise a ValueError that names file and key if a recipe's `probe` or `inert` cannot be used."""
+    keys = {"probe": recipe.probe, "inert": recipe.inert}
+    for where, settings in keys.items():
+        if settings and not trainable.is_probed:
+            raise ValueError(f"{path}: {where}: is for a command or function: what this recipe trains needs no probe")
+        for key in settings:
+            check_setting(key, f"{path}: {where}: ", trainable.keys)
+    if recipe.probe:
+        try:
+            trainable.resolve({**recipe.config, **recipe.probe})
+        except ValueError as error:
+            raise ValueError(f"{path}: probe: {error}") from None
 
 
 def check_setting(key: str, where: str, settings: Collection[str], stages: Collection[str] = ()) -> None:

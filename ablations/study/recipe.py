@@ -71,6 +71,10 @@ class Recipe(Options):
     #: How seeds of arms belong together in a command or function: `no` if equal seeds share nothing. Differences are
     #: then tested unpaired, by Welch's test.
     paired: Literal["by-seed", "no"] = "by-seed"
+    #: Settings that make a trial short, as in `{steps: 20}`, by which `ablate run` first tries what a command or
+    #: function makes of its seed and of every arm.
+    probe: Values = {}
+    inert: list[str] = []  #: Settings without effect in a probe, such as the end of a long warm-up.
     pack: Packed | None = None  #: Facts about the packed data, so that `plan` works before packing.
     seeds: int = Field(default=5, ge=1, le=10_000)  #: Seeds per arm.
     axes: dict[str, list[Any]] = {}  #: Values of settings, for the studies that say `axis`.

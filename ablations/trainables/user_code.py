@@ -120,6 +120,8 @@ class Failed(RuntimeError):
 class UserCode(Trainable):
     """Training code of the user's as a trainable. Raises ValueError if it reports no metric."""
 
+    is_probed = True
+
     def __init__(self, about: Description) -> None:
         self.about = about
         if not about.metrics:
@@ -221,7 +223,8 @@ def code_files(path: Path) -> Iterator[Path]:
 
 
 def is_code(folder: Path) -> bool:
-    is_run_directory = (folder / "trials").is_dir() and (folder / "studies").is_dir()
+    of_runs = (folder / name for name in ("trials", "ledger"))
+    is_run_directory = (folder / "studies").is_dir() and any(path.is_dir() for path in of_runs)
     return not (folder.name.startswith(".") or folder.name in SKIPPED or is_run_directory)
 
 

@@ -46,6 +46,11 @@ def marked(mark: str) -> list[int]:
     return found
 
 
+def left(mark: str) -> list[int]:
+    """Return the processes with a mark that are not this process or its worker threads."""
+    return [pid for pid in marked(mark) if pid != os.getpid()]
+
+
 def published(runs: Path) -> list[int]:
     """Return the number of attempts of each trial that reached its end: 1, unless work was done twice."""
     return [sum(map(reached_end, trial.attempts())) for trial in trials(runs)]

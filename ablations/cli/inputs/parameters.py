@@ -158,6 +158,10 @@ Sources = Annotated[
         help="Take finished trials of an export or of another run directory. Repeatable.",
     ),
 ]
+NoProbe = Annotated[
+    bool,
+    typer.Option("--no-probe", help="Skip the probes, which show that the seed and the settings of your code count."),
+]
 MaxHours = Annotated[
     float | None,
     typer.Option(

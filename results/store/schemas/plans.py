@@ -264,6 +264,8 @@ class Plan(Schema):
     #: How seeds of arms belong together, as a recipe of training code declares it. Without, by seed.
     paired: Paired = None
     overrides: Settings  #: Settings given on the last command line.
+    probe: Settings = {}  #: Settings that make a trial of the user's code short, by which arms are tried first.
+    inert: list[str] = []  #: Settings without effect in such a short trial.
     question: str  #: The question that the study answers.
     source: str  #: Publication from which the question comes.
     published_of: str = ""  #: Publication of the published numbers.

@@ -5,13 +5,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from commands import ONE_ARM, RECIPE, planned, served_until
 from run_trials import served, workers_of
-from waits import MARK, marked, wait_until
+from waits import left, wait_until
 
 from ablations.execution.worker import Worker
 from ablations.trainables.command import output, training
@@ -179,20 +178,6 @@ print("METRIC score=1", flush=True)  # not the last word
 open(os.path.join(sys.argv[3], "begun"), "w")
 time.sleep(600)
 """
-
-
-@pytest.fixture
-def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Mark all processes that the test starts, and kill those that are left."""
-    monkeypatch.setenv(MARK, mark := os.urandom(8).hex())
-    yield mark
-    for pid in left(mark):
-        os.kill(pid, signal.SIGKILL)
-
-
-def left(mark: str) -> list[int]:
-    """Return the processes with a mark that are not this process or its worker threads."""
-    return [pid for pid in marked(mark) if pid != os.getpid()]
 
 
 def test_what_a_command_leaves_ends_with_it(tmp_path: Path, mark: str) -> None:
