@@ -237,7 +237,9 @@ def test_status_groups_causes_and_names_what_helps(runs: Path) -> None:
     assert f"ablate retry {plan} --oom" in text
 
 
-@pytest.mark.parametrize(("metric", "shown"), [("val_accuracy", "   accuracy 50.0%"), ("val_loss", "")])
+@pytest.mark.parametrize(
+    ("metric", "shown"), [("val_accuracy", "   accuracy 50.0%"), ("val_loss", r"   val_loss 0\.5")]
+)
 def test_status_calls_only_accuracies_so(metric: str, shown: str, tmp_path: Path) -> None:
     plan = Plan.model_validate(synthetic.position()).model_copy(update={"selection_metric": metric})
     key = synthetic.trial_id(synthetic.position(), "position=none", 1)
