@@ -51,7 +51,7 @@ def contracts(slot: str, name: str) -> list[tuple[str, Contract]]:
         return [*CONTRACTS_OF_EVALS.items()]
     assert name in VARIANTS[slot], f"{slot}={name}: no such entry"
     if slot == "model":
-        return [*CONTRACTS_OF_MODELS.items(), *CONTRACTS_OF_CLASSIFIERS.items()]
+        return [*CONTRACTS_OF_CLASSIFIERS.items()]
     of_parts = CONTRACTS_OF_PARTS if slot in PARTS else {}
     return [*CONTRACTS.items(), *of_parts.items(), *CONTRACTS_OF.get(slot, {}).items()]
 
@@ -431,6 +431,7 @@ CONTRACTS: dict[str, Contract] = {
 CONTRACTS_OF_MODELS: dict[str, Contract] = {"deterministic": trains_the_same_twice, "resumes": resumes}
 CONTRACTS_OF_CLASSIFIERS: dict[str, Contract] = {
     "trains": trains,
+    **CONTRACTS_OF_MODELS,
     "sets all initial values": sets_its_values,
     "classifies each image alone": classifies_alone,
     "says what it is": names_its_source,

@@ -4,6 +4,8 @@ Trial ids, plug-ins, contract tests and `ablate list --variants` read this table
 slot, not in this file.
 """
 
+import sys
+import traceback
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -143,7 +145,16 @@ def check_other_model(config: Settings) -> None:
         raise
     except Exception as error:  # whatever building or running the model raises
         images = f"image_size={config.image_size}, channels={config.channels}"
-        raise ConfigError(f"model={config.model} does not take {images}: {' '.join(str(error).split())}") from error
+        reason = " ".join(str(error).split())
+        line = line_of(error, MODEL.get(config.model))
+        raise ConfigError(f"model={config.model} does not take {images}: {reason}{line}") from error
+
+
+def line_of(error: Exception, model: type | None) -> str:
+    """Return " [FILE:LINE]", the innermost line of the model's file in the traceback, or "" if there is none."""
+    file = getattr(sys.modules.get(model.__module__), "__file__", "") if model else ""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return f" [{file}:{lines[-1]}]" if lines else ""
 
 
 def check_name_of_timm(name: str) -> None:

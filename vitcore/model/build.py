@@ -117,12 +117,14 @@ def own_classifier(config: Settings) -> nn.Module:
         rate = getattr(config, field)
         if rate:
             raise ConfigError(f"{field}={rate}: model={config.model} has none: 0, or an option of its own")
-    return drawn_by_name(MODEL[config.model], config)
+    with torch.device("cpu"):  # on the meta device, a model could not compute rates with tensors
+        model = drawn_by_name(MODEL[config.model], config)
+    return model.to(torch.get_default_device())
 
 
 def has_dropout(module: nn.Module) -> bool:
-    """Return whether a module has a positive dropout rate: `p` in PyTorch's modules, `drop_prob` in timm's."""
-    rates = [getattr(module, name, None) for name in ("p", "drop_prob")]
+    """Return whether a module has a positive dropout rate: `drop_prob` in timm's, `dropout` in PyTorch's attention."""
+    rates = [getattr(module, name, None) for name in ("p", "drop_prob", "dropout")]
     return any(isinstance(rate, float) and rate > 0 for rate in rates)
 
 

@@ -62,9 +62,8 @@ def drawn_by_name(make: Callable[[Settings], nn.Module], config: Settings) -> nn
         hook.remove()
     if reset_of(model) is not None:
         note_defaults(model, "", model)
-    if not any(parameter.is_meta for parameter in model.parameters()):
-        draw_layers(model, config.seed, defaults)
-        initialize(model, config.seed, config.init, config.width)
+    draw_layers(model, config.seed, defaults)
+    initialize(model, config.seed, config.init, config.width)
     return model
 
 

@@ -61,14 +61,18 @@ class Batches:
     """This rank's batches of a training run.
 
     data: on the device to train on. fixed_shapes: whether no shape may depend on a random choice, as in a CUDA graph.
+    keyed: whether the model needs the images' random keys whatever the settings say.
     """
 
-    def __init__(self, config: Settings, data: Data, ranks: Ranks, objective: Objective, fixed_shapes: bool) -> None:
+    def __init__(
+        self, config: Settings, data: Data, ranks: Ranks, objective: Objective, fixed_shapes: bool, keyed: bool
+    ) -> None:
         self.config = config
         self.data = data
         self.objective = objective
         self.device = data.mean.device
         self.fixed_shapes = fixed_shapes
+        self.keyed = keyed or objective.keyed
         self.part = ranks.part(config.batch)
         self.order = Order(len(data.train), config.seed, config.augment_repeats)
         self.augment = AUGMENT[config.augment](config)
@@ -101,7 +105,7 @@ class Batches:
         """Return the random keys (B,), on the CPU, of a step's images `indices` (B,), or None if not needed."""
         config = self.config
         noisy = config.dropout or config.attention_dropout or config.patch_dropout or config.drop_path
-        if not (config.augment != "none" or config.random_erasing or noisy or self.objective.keyed):
+        if not (config.augment != "none" or config.random_erasing or noisy or self.keyed):
             return None
         epochs = self.order.epochs(step * config.batch, config.batch)[self.part]
         return image_keys(config.seed, epochs, self.data.train.index[indices])

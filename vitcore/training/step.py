@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from commonfloor.messages import reason
 from vitcore.data.splits import Data
-from vitcore.model.build import Model, build, couples_images
+from vitcore.model.build import Model, OtherModel, build, couples_images
 from vitcore.runtime.compile_cache import compile_model, compiles
 from vitcore.runtime.device import compute_in_precision
 from vitcore.runtime.memory import out_of_memory
@@ -76,7 +76,8 @@ class TrainStep:
         elif self.device.type == "cuda":
             self.facts["cuda_graph"] = NONE + eager
         fixed_shapes = self.device.type != "cpu" or self.graph is not None
-        self.batches = Batches(config, data, ranks, self.objective, fixed_shapes)
+        drops = isinstance(self.model, OtherModel) and self.model.drops
+        self.batches = Batches(config, data, ranks, self.objective, fixed_shapes, keyed=drops)
 
     def __call__(self, step: int) -> Tensor:
         """Take step `step`, counted from 0, and return this rank's loss. Its mean over the ranks is the step's loss.
