@@ -20,7 +20,7 @@ def as_grid(table: Table) -> Grid:
     """Return the secondary metrics as a table of text: a mean, a difference and a verdict for each."""
     metrics = list(map(table.plan.metric_named, table.plan.secondary_metrics))
     grid = Grid(
-        title=f"{table.plan.name}: secondary metrics",
+        title=f"{table.plan.name}: Secondary metrics",
         caption=captions(table, metrics),
         header=["arm"],
         numeric=[False],

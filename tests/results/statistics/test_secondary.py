@@ -197,15 +197,16 @@ def test_tuned_arms_are_tested_beside_the_grid_of_the_other() -> None:
 
 def test_the_second_table_says_in_words_what_is_not_tested() -> None:
     made = table(study(WORSE))
-    text = render(made, "md").partition(": secondary metrics")[2]
+    text = render(made, "md").partition(": Secondary metrics")[2]
     row = next(line for line in text.splitlines() if line.startswith("| position=2d"))
     assert row.count("–") == 2
     assert "An arm is tested where its test accuracy is resolved." in text
     assert "–: not tested." in text
     assert "p after Holm over 3 planned contrasts, which share 5% with 2 secondary metrics" in render(made, "md")
     header, *rows = check(render(made, "latex").split("\n\n")[1])
-    assert header == ["arm", "test loss", "difference", "verdict", "5-shot accuracy", "difference", "verdict", "FLOPs"]
-    assert rows[0][-1] == "1.6M"
+    further = ["test loss", "difference", "verdict", "5-shot accuracy", "difference", "verdict"]
+    assert header == ["arm", *further, "FLOPs", "Pareto"]
+    assert rows[0][-2] == "1.6M"
     assert 'class="number" data-sort="1600000">1.6M</td>' in render(made, "html")
 
 
