@@ -165,7 +165,7 @@ def spread_of_differences(plan: Plan, study: StudyResults | None) -> Spread | No
     """Return the spread of the study's differences so far, pooled over arms, or else the recipe's, or else None."""
     groups: list[list[Measured]] = []
     if study is not None:
-        groups = differences(tuning.tuned_arms_only(study))  # the differences that the table tests
+        groups = differences(tuning.tuned_arms_only(study), plan.is_paired)  # the differences that the table tests
     stated = plan.spread
     if any(measured.mean.se is not None for measured in itertools.chain(*groups)):
         sd, freedom = pooled_spread(groups, plan.is_paired)
@@ -204,13 +204,13 @@ def images_variance(plan: Plan, groups: Sequence[Sequence[Measured]]) -> float |
     return None if plan.split else 0.0  # training code of the user's need not store answers
 
 
-def differences(study: StudyResults) -> list[list[Measured]]:
+def differences(study: StudyResults, is_paired: bool) -> list[list[Measured]]:
     """Return the difference of each arm from its baseline, one list per baseline."""
     samples = samples_by_arm(study, study.plan.metric)
     groups: dict[str, list[Measured]] = {}
     for arm in study.plan.arms:
         if arm.name != arm.baseline:
-            own = difference(samples[arm.name], samples[arm.baseline], study.plan.is_paired)
+            own = difference(samples[arm.name], samples[arm.baseline], is_paired)
             groups.setdefault(arm.baseline, []).append(own)
     return list(groups.values())
 

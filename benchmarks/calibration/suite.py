@@ -213,7 +213,7 @@ def pilots(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     for arms in (1, 3, 7, 15):
         found = []
         for _ in range(studies):
-            spread = pooled_spread(differences(study(seeds_and_arms(rng, arms, 5))), is_paired=True)
+            spread = pooled_spread(differences(study(seeds_and_arms(rng, arms, 5)), is_paired=True), is_paired=True)
             found.append(intervals.sd_bound(*spread) >= SD * math.sqrt(2))
         yield share_of(f"spread of differences below its bound, pilot of {arms} arms, 5 seeds", found, 0.8, 0.84)
 

@@ -262,13 +262,28 @@ def test_a_plan_counts_the_noise_of_test_images_that_all_seeds_share(plan: Calla
             record = synthetic.finished(correct.mean(), config=arm.config, seed=trial.seed, correct=(index, correct))
             synthetic.write_trial(store.trial(tmp_path, trial.id), record)
     found = resolution.resolution(made, tmp_path)
-    (group,) = resolution.differences(load_studies(tmp_path, [made.name])[0])
+    (group,) = resolution.differences(load_studies(tmp_path, [made.name])[0], is_paired=True)
     images = group[0].images_variance
     assert found.spread.images == pytest.approx(images)
     assert found.difference == pytest.approx(power.resolvable_difference(3, found.spread.bound, 1, 1, images))
     assert any(
         f"test images add a standard error of {100 * images**0.5:.2f} points" in line for line in lines_of(found)
     )
+
+
+def test_a_plan_that_gives_up_pairing_counts_each_trial_of_the_study_so_far(
+    plan: Callable[..., Plan], tmp_path: Path
+) -> None:
+    """The plan on disk is still paired."""
+    made = plan(RECIPE)
+    store.write_plan(store.study_folder(tmp_path, made.name) / "plan.json", made)
+    accuracies = {arm.name: [0.9 + 0.01 * number, 0.92, 0.95] for number, arm in enumerate(made.arms)}
+    for trial_id, record in synthetic.from_accuracies(made, accuracies).items():
+        synthetic.write_trial(store.trial(tmp_path, trial_id), record)
+    spread = resolution.resolution(made.model_copy(update={"paired": "no"}), tmp_path).spread
+    variances = [np.var(values, ddof=1) for values in accuracies.values()]
+    assert spread.sd == pytest.approx(np.sqrt(2 * np.mean(variances)))
+    assert spread.freedom == 2 * len(made.arms)
 
 
 def lines_of(found: resolution.Resolution) -> list[str]:

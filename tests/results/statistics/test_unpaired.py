@@ -254,7 +254,6 @@ def test_plans_of_before_are_paired_and_declare_nothing_new() -> None:
 
 def test_all_of_a_family_share_its_baseline_once_in_the_spread() -> None:
     """The pooled spread of unpaired arms counts each trial once."""
-    made = study(SEEDS)
-    sd, freedom = pooled_spread(differences(made), made.plan.is_paired)
+    sd, freedom = pooled_spread(differences(study(SEEDS), is_paired=False), is_paired=False)
     variances = [values.var(ddof=1) for values in SEEDS.values()]
     assert (sd, freedom) == (pytest.approx(math.sqrt(2 * np.mean(variances))), 15)
