@@ -3,8 +3,9 @@
 The package imports vitcore, slurm, results and commonfloor. Its public names are imported on first use.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from commonfloor.lazy import lazy_names
 
 if TYPE_CHECKING:
     from ablations.study.design import Design as Design
@@ -20,13 +21,4 @@ HOME = {
     "read_recipe": "ablations.study.reading",
     "read_study": "ablations.study.reading",
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name not in HOME:
-        raise AttributeError(f"module 'ablations' has no attribute {name!r}")
-    return getattr(import_module(HOME[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(HOME)
+__getattr__, __dir__ = lazy_names("ablations", HOME)

@@ -3,8 +3,9 @@
 The package never imports torch. Its public names are imported on first use.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from commonfloor.lazy import lazy_names
 
 if TYPE_CHECKING:
     from results.comparison.compare import compare as compare
@@ -20,13 +21,4 @@ HOME = {
     "load_studies": "results.load",
     "table": "results.tables.study_table",
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name not in HOME:
-        raise AttributeError(f"module 'results' has no attribute {name!r}")
-    return getattr(import_module(HOME[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(HOME)
+__getattr__, __dir__ = lazy_names("results", HOME)

@@ -5,8 +5,9 @@ names load on first use: `from vitcore import Config, ViT, train`. To add a vari
 and add the subclass to the slot's dictionary: `from vitcore import Options, Position, POSITION`.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from commonfloor.lazy import lazy_names
 
 if TYPE_CHECKING:
     from commonfloor.options import ConfigError, Options
@@ -74,13 +75,4 @@ MODULES = {
     "vitcore.training.schedules": ["SCHEDULE", "Schedule"],
 }
 HOME = {name: module for module, names in MODULES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in HOME:
-        raise AttributeError(f"module 'vitcore' has no attribute {name!r}")
-    return getattr(import_module(HOME[name]), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy_names("vitcore", HOME)
