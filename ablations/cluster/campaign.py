@@ -218,10 +218,10 @@ def tag(array: Path) -> str:
     return f"{PREFIX}:{array.parent.parent.name}:{array.name}"
 
 
-def launcher_lock(runs: Path, seconds: float = TURN_SECONDS) -> AbstractContextManager[object]:
+def launcher_lock(runs: Path) -> AbstractContextManager[object]:
     """Return the lock for submitting, with the errors of `lease.lock`. Raises ValueError if its folder is a link."""
     refuse_links(runs, runs / "submissions" / "turns")
-    return lease.lock(runs / "submissions" / "turns", seconds)
+    return lease.lock(runs / "submissions" / "turns", TURN_SECONDS)
 
 
 def write_mark(path: Path) -> None:

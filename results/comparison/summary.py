@@ -232,7 +232,7 @@ def divergence_text(row: ComparedRow) -> str:
     return sentences.diverged_text(row.b)
 
 
-def unjudged_reason(comparison: Comparison, margin: float | str | None = None) -> str:
+def unjudged_reason(comparison: Comparison, margin: float | str | None) -> str:
     """Return why a gate cannot judge the comparison, or "" if an arm was tested or every difference is bounded.
 
     Identical arms have a bound without a test. A row whose results were lost has no bound, and must not pass a gate.

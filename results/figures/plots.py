@@ -328,7 +328,7 @@ def face_color(row: Any, colour: str) -> str:
     return colour if row.reference or row.verdict in RESOLVED else "white"
 
 
-def draw_absences(rows: pd.DataFrame, ax: Axes, aside: float = 0.0, name: str = "") -> None:
+def draw_absences(rows: pd.DataFrame, ax: Axes, aside: float, name: str = "") -> None:
     """Draw a cross at the bottom for each arm without a finished trial, with `name` and the reason above it."""
     foot = shifted_transform(ax, aside, blended_transform_factory(ax.transData, ax.transAxes))
     small = current_style().small

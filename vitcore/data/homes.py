@@ -15,7 +15,7 @@ def data_home(data_dir: Path | None) -> Path | None:
     return Path(home) if home else None
 
 
-def data_homes(name: str, data_dir: Path | None = None) -> list[Path]:
+def data_homes(name: str, data_dir: Path | None) -> list[Path]:
     """Return the folders that may hold the pack `name`, first from ABLATE_PACKS, then from `parent_folders`."""
     homes = [folder / name for folder in parent_folders(data_dir)]
     named = own_packs().get(name)
@@ -24,7 +24,7 @@ def data_homes(name: str, data_dir: Path | None = None) -> list[Path]:
     return list(dict.fromkeys(homes))
 
 
-def parent_folders(data_dir: Path | None = None) -> list[Path]:
+def parent_folders(data_dir: Path | None) -> list[Path]:
     """Return the folders whose subfolders are packs: `data_dir`, ABLATE_DATA and the list in ABLATE_MORE_DATA."""
     return [Path(folder) for folder in (data_dir, os.environ.get("ABLATE_DATA"), *more_homes()) if folder]
 

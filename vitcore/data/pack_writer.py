@@ -197,12 +197,7 @@ def pack(
 
 
 def repair(
-    folder: Path,
-    manifest: Manifest,
-    source: Source,
-    damaged: Collection[str],
-    jobs: int = 1,
-    advance: Advance = lambda images: None,
+    folder: Path, manifest: Manifest, source: Source, damaged: Collection[str], jobs: int, advance: Advance
 ) -> None:
     """Rewrite the `damaged` files of a finished pack from its source. The manifest and trial ids do not change.
 

@@ -184,7 +184,7 @@ def short_verdict(row: Any) -> str:
     return f"{counted_verdict(row)}; published*: {minus_text(row.published)}"
 
 
-def write_text_beside(frame: pd.DataFrame, ax: Axes, metric: Metric, dense: bool = False) -> None:
+def write_text_beside(frame: pd.DataFrame, ax: Axes, metric: Metric, dense: bool) -> None:
     """Write names to the left of the rows and verdicts to the right, on one line if `dense`."""
     ax.set_yticks(range(len(frame)), wrapped_names(frame))
     right = ax.secondary_yaxis("right")
@@ -206,7 +206,7 @@ def wrapped_names(frame: pd.DataFrame) -> list[str]:
     return [wrap_text(label.replace(",", ", "), LABEL_WIDTH, current_style().text) for label in frame["label"]]
 
 
-def write_text_above(frame: pd.DataFrame, ax: Axes, metric: Metric, dense: bool = False) -> None:
+def write_text_above(frame: pd.DataFrame, ax: Axes, metric: Metric, dense: bool) -> None:
     """Write names above the rows and verdicts below, for a narrow page. dense: write short verdicts above instead."""
     ax.set_yticks([])
     clear = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
