@@ -120,7 +120,7 @@ def stated_spread(design: Design, departed: Settings) -> schemas.StatedSpread | 
     A factor's other baseline value hardly changes the spread.
     """
     is_other_config = departed.keys() - design.factors.keys() - design.curves.keys()
-    if is_other_config or learned_settings(design.overrides) or design.study.stages:
+    if is_other_config or learned_settings(design.overrides, design.recipe.train) or design.study.stages:
         return None
     return design.applicable_recipe.spread
 
@@ -131,7 +131,7 @@ def expected_results(design: Design, departed: Settings) -> list[schemas.Expecte
     departed: the `departures` of the baseline. Returns [] if the study has stages, or if its baseline itself departs
     from the recipe.
     """
-    overrides = learned_settings(design.overrides)
+    overrides = learned_settings(design.overrides, design.recipe.train)
     shorthands = design.trainable.shorthands
     if design.study.stages or departed.keys() - {shorthands.get(key, key) for key in overrides}:
         return []

@@ -63,7 +63,7 @@ def name_to_write(identity: PlanIdentity, runs: Path, given_name: str = "") -> s
     if name in plan_files.planned_names(runs):
         plan = saved_plan(runs, name)
         if plan is not None and not identity.is_of(plan):
-            of = PlanIdentity(plan.study, plan.recipe, plan.overrides).name
+            of = PlanIdentity(plan.study, plan.recipe, plan.overrides, plan.trainable).name
             raise ValueError(f"{name}: is the name of a plan of {of}: give this one another: --name NAME")
         return name
     if given_name:

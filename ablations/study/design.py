@@ -32,7 +32,7 @@ class Design(Layers):
 
     @property
     def identity(self) -> PlanIdentity:
-        return PlanIdentity(self.study.name, self.recipe.name, self.overrides)
+        return PlanIdentity(self.study.name, self.recipe.name, self.overrides, self.recipe.train)
 
     def mistake(self, text: str) -> ValueError:
         return ValueError(f"study '{self.study.name}': {text}")

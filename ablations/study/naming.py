@@ -49,11 +49,15 @@ def assignments(settings: Mapping[str, Any], separator: str = ",") -> str:
 
 @dataclass(frozen=True)
 class PlanIdentity:
-    """What tells plans apart: a study on a recipe, with the overrides of the command line."""
+    """What tells plans apart: a study on a recipe, with the overrides of the command line.
+
+    trainable: empty for Vision Transformers.
+    """
 
     study: str
     recipe: str
     overrides: Mapping[str, Any]
+    trainable: str = ""
 
     @property
     def name(self) -> str:
@@ -63,7 +67,7 @@ class PlanIdentity:
     @property
     def learned(self) -> dict[str, Any]:
         """The overrides that change what is learned, in the order of their keys."""
-        return dict(sorted(learned_settings(self.overrides).items()))
+        return dict(sorted(learned_settings(self.overrides, self.trainable).items()))
 
     @property
     def suffix(self) -> str:
@@ -74,12 +78,15 @@ class PlanIdentity:
 
     def is_of(self, plan: Plan) -> bool:
         """Return whether a plan has this study, recipe and overrides, whatever its name."""
-        is_same = (plan.study, plan.recipe) == (self.study, self.recipe)
-        return is_same and learned_settings(plan.overrides) == self.learned
+        return (plan.study, plan.recipe) == (self.study, self.recipe) and self.has_settings_of(plan)
 
     def may_mean(self, plan: Plan) -> bool:
         """Return whether a plan is of this study on any recipe, with these overrides if there are any."""
-        return plan.study == self.study and (not self.learned or learned_settings(plan.overrides) == self.learned)
+        return plan.study == self.study and (not self.learned or self.has_settings_of(plan))
+
+    def has_settings_of(self, plan: Plan) -> bool:
+        learned = learned_settings(self.overrides, plan.trainable)
+        return learned == learned_settings(plan.overrides, plan.trainable)
 
 
 def as_words(name: str) -> str:

@@ -121,8 +121,13 @@ def parent_setting(config: Settings) -> str:
     return "teacher" if "init_from" in config else "init_from"
 
 
-def learned_settings(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a plan's overrides except HOW_IT_RUNS, for the arms or for a stage (such as `pretrain.device`)."""
+def learned_settings(overrides: Mapping[str, Any], trainable: str) -> dict[str, Any]:
+    """Return a plan's overrides that change its trials, for the arms or for a stage (such as `pretrain.lr`).
+
+    trainable: empty for Vision Transformers. In other code, a name such as `device` has a meaning of its own.
+    """
+    if trainable:
+        return dict(overrides)
     return {key: value for key, value in overrides.items() if key.rpartition(".")[2] not in HOW_IT_RUNS}
 
 

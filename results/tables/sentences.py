@@ -283,7 +283,7 @@ def setting_parts(plan: Plan) -> list[str]:
     Overrides of how trials run are left out.
     """
     data = plan.data
-    learned = learned_settings(plan.overrides)
+    learned = learned_settings(plan.overrides, plan.trainable)
     setting = plan.recipe
     if data is not None and not (data.of_recipe and data.name == plan.recipe):
         setting = f"{data.name} (recipe {plan.recipe})"

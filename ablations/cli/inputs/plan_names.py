@@ -42,7 +42,9 @@ def plan_names(asked: Request, source: Path) -> list[str]:
     existing = existing_names(source)
     names = []
     for word in asked.studies:
-        identity = PlanIdentity(stem(word), stem(asked.recipe or RECIPE), overrides)
+        recipe = stem(asked.recipe or RECIPE)
+        trainable = planned_trainable(stem(word), recipe, source) if overrides else ""
+        identity = PlanIdentity(stem(word), recipe, overrides, trainable)
         if "@" in word or word in existing:
             names.append(name_on_disk(word, existing))
         elif identity.name in existing:
@@ -50,6 +52,14 @@ def plan_names(asked: Request, source: Path) -> list[str]:
         else:
             names.append(name_by_content(identity, asked.recipe is None, source))
     return [plan_files.known_name(name, existing) for name in names]
+
+
+def planned_trainable(study: str, recipe: str, source: Path) -> str:
+    """Return the trainable of the plans of a study on a recipe, or "" if there is no such plan."""
+    for plan in existing_plans(source):
+        if (plan.study, plan.recipe) == (study, recipe):
+            return plan.trainable
+    return ""
 
 
 def name_on_disk(word: str, existing: Collection[str]) -> str:
@@ -118,7 +128,7 @@ def refuse_unplanned(word: str, name: str, asked: Request, source: Path) -> None
     command = f"ablate run {as_words(word)}"
     if "@" not in word:
         shown = study if of_study and asked.recipe is None else as_words(name).partition(" ")[0]
-        settings = learned_settings(asked.overrides)
+        settings = learned_settings(asked.overrides, of_study[0].trainable if of_study else "")
         if settings:
             shown += f" with {assignments(settings, ', ')}"
             command += f" {assignments(settings, ' ')}"

@@ -9,11 +9,13 @@ from pathlib import Path
 from textwrap import dedent, indent
 
 import pytest
-from commands import ONE_ARM, RECIPE, SCRIPT, planned
+from commands import ONE_ARM, RECIPE, SCRIPT, STUDY, planned
 from designs import design, write
 from run_trials import Quiet, serve_all, served
 
 from ablations import provenance
+from ablations.cli.inputs.plan_names import plan_names
+from ablations.cli.inputs.words import Request
 from ablations.cli.watching import find_waste
 from ablations.execution import runner
 from ablations.execution.launch import Place
@@ -33,6 +35,7 @@ from results.store import lease
 from results.store.schemas import MetricsLine, Plan
 from results.study_results import load_plans
 from results.tables import study_table
+from results.tables.sentences import setting_text
 
 PER_IMAGE = "{better: higher, unit: fraction, per_image: true}"
 BAD_RECIPES = [
@@ -116,6 +119,20 @@ def test_a_limit_of_hours_is_not_passed_by_trials_of_unknown_time(tmp_path: Path
             estimate.check_max_hours(most, plans, todo, runs, estimate.local_device(plans))
         assert served(runs, todo[0]).kind == "finished"
     estimate.check_max_hours(1, plans, todo, runs, estimate.local_device(plans))
+
+
+def test_a_setting_named_like_one_of_how_vits_run_is_an_ordinary_setting(tmp_path: Path) -> None:
+    """Its value is in the plan's name, and the table of another value is another study's."""
+    recipe = RECIPE.replace("{lr: 0.5}", "{lr: 0.5, threads: 1}")
+    recipe = recipe.replace("{lr} {seed} {folder}", "{lr} {seed} {folder} {threads}")
+    runs, _ = planned(tmp_path, recipe=recipe)
+    made = prepare(design(tmp_path, STUDY, recipe, threads=2), runs, None, code="0" * 12)
+    save_plan(runs, made)
+    assert made.name == "s@r,threads=2"
+    for value, name in ((1, "s@r,threads=1"), (2, "s@r,threads=2")):
+        assert plan_names(Request(["s"], {"threads": value}, recipe="r"), runs) == [name]
+    assert plan_names(Request(["s"], {}, recipe="r"), runs) == ["s@r"]
+    assert setting_text(made) == "r with threads=2"
 
 
 def test_a_running_command_shows_its_metric(tmp_path: Path) -> None:
