@@ -416,7 +416,7 @@ def json_object(record: Any) -> dict[str, Any]:
     """Return field -> value for a record. `json.dumps` takes this function as the argument `default`.
 
     Further metrics of a Row become fields, and the metric of a row becomes its name. A Table has TABLE_KEYS, and the
-    fields `abridged`, `pairing` and those of secondary metrics only if they are there.
+    fields `abridged`, `paired`, `pairing` and those of secondary metrics only if they are there.
     """
     if isinstance(record, Schema):
         return record.content()
@@ -424,6 +424,8 @@ def json_object(record: Any) -> dict[str, Any]:
         content = {name: getattr(record, name, getattr(record.plan, name, None)) for name in TABLE_KEYS}
         if record.abridged:
             content["abridged"] = True
+        if record.plan.paired:
+            content["paired"] = record.plan.paired
         if record.pairing:
             content["pairing"] = record.pairing
         if record.plan.secondary_metrics:

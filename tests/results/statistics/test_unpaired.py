@@ -58,6 +58,7 @@ def test_differences_intervals_and_p_are_scipys_welch_test() -> None:
     text = layout.render(shown, "md")
     assert "unpaired (Welch)" in text
     assert "paired by seed" not in text
+    assert json.loads(layout.render(shown, "json"))["paired"] == "no"
     assert "Differences are unpaired (Welch); " in report.render([study(SEEDS)], datetime.now(UTC))
 
 
