@@ -263,7 +263,7 @@ SUITE: dict[Callable[[np.random.Generator, int], Iterator[Line]], int] = {
     tuning: 1000,
     pilots: 2000,
     unpaired: 1000,
-    secondary: 1500,
+    secondary: 1000,
 }  # how many studies each line is made from
 
 

@@ -26,16 +26,24 @@ def dominating_arms(
     if not plan.secondary_metrics or plan.tuned or any(measured.lacking for measured in secondary):
         return {}
     dominating: dict[str, list[str]] = {name: [] for name in arms}
-    pairs = [pair for pair in itertools.permutations(arms.values(), 2) if pair[0].arm.baseline == pair[1].arm.baseline]
+    pairs = [(a, b) for a, b in itertools.combinations(arms.values(), 2) if a.arm.baseline == b.arm.baseline]
     factors = [looks.last_factor(each.looks) for each in contrasts.values() if each.looks]
-    tests = len(pairs) / 2 * (1 + len(secondary)) * max(factors, default=1)
-    for arm, other in pairs:
-        advantages = list(advantage_intervals(other, arm, secondary, plan, 1 - verdict.ALPHA / tests))
-        lows = [interval[0] for interval in advantages if interval is not None]
-        is_whole = len(lows) == len(advantages) and not other.unstable
-        if is_whole and min(lows) >= 0 and max(lows) > 0:
-            dominating[arm.name].append(other.name)
+    tests = len(pairs) * (1 + len(secondary)) * max(factors, default=1)
+    for a, b in pairs:
+        advantages = list(advantage_intervals(a, b, secondary, plan, 1 - verdict.ALPHA / tests))
+        known = [interval for interval in advantages if interval is not None]
+        if len(known) < len(advantages):
+            continue
+        if dominates([low for low, _ in known]) and not a.unstable:
+            dominating[b.name].append(a.name)
+        if dominates([-high for _, high in known]) and not b.unstable:
+            dominating[a.name].append(b.name)
     return dominating
+
+
+def dominates(smallest: Sequence[float]) -> bool:
+    """Return whether an arm with these smallest advantages is better in one metric and worse in none."""
+    return min(smallest) >= 0 and max(smallest) > 0
 
 
 def advantage_intervals(

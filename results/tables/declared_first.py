@@ -122,11 +122,23 @@ def declared_texts(declared: Declaration | Plan, plan: Plan) -> dict[str, str]:
     return texts | {"family": family, "pairing": pairing}
 
 
+def secondary_verdicts(rows: Iterable[Row]) -> list[str]:
+    """Return arms with their verdicts in secondary metrics under what was declared first, if others now."""
+    texts = []
+    for row in rows:
+        for name, result in row.secondary.items():
+            if result.is_judged_anew:
+                verdict = sentences.verdict_text(result.first_declared, NO_VERDICT)
+                texts.append(f"{current_style().label(row.arm)} in {name} {verdict}")
+    return texts
+
+
 def verdicts_text(table: Table, other: Table, rows: Iterable[Row]) -> str:
     """Return the verdicts of `other`, the table under what was declared first, where they differ from the table's."""
     if not table.judged:
         return "There are no verdicts yet"
-    differing = sentences.first_declared_verdicts(rows)
+    rows = list(rows)
+    differing = [*sentences.first_declared_verdicts(rows), *secondary_verdicts(rows)]
     for claim, first in zip(table.claims, other.claims, strict=True):
         if claim.verdict != first.verdict:
             differing.append(f"claim {with_labels(first.claim)} {VERDICT_TEXT[first.verdict]}")

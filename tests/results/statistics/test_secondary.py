@@ -249,6 +249,7 @@ def test_a_metric_that_was_added_or_dropped_after_results_is_named(before: list[
     assert found.verdict == "worse"
     assert found.first_declared == ("worse" if "test_loss" in before else "no verdict")
     assert ("worse (first declared: no verdict)" in render(made, "md")) == ("test_loss" not in before)
+    assert ("position=none in test_loss no verdict" in made.warnings[0]) == ("test_loss" not in before)
 
 
 def test_the_order_of_secondary_metrics_is_no_change() -> None:
