@@ -10,10 +10,12 @@ import yaml
 
 from ablations.trainables.command import template
 from ablations.trainables.command.script_help import ScriptHelp, ScriptOption, read_help, script_end
+from commonfloor.messages import usual_name
 
 SEEDS = ("seed", "random_seed", "manual_seed")
 FOLDERS = ("out", "output", "output_dir", "out_dir", "outdir", "log_dir", "logdir", "save_dir")  # preferred first
 HYDRA_FOLDER = "hydra.run.dir"
+SHORT = {"steps": 20, "epochs": 1}  # what makes a trial short, for a script with such a setting
 LOWER_IS_BETTER = re.compile(r"loss|err|mae|mse|perplexity|ppl|fid|wer|time|latency|seconds|memory", re.IGNORECASE)
 LONGEST_COMMENT = 140  # characters
 WIDEST = 48  # characters before comments that stand in one column
@@ -84,6 +86,16 @@ class Draft:
     def known(self) -> list[ScriptOption]:
         """The settings with a known default."""
         return [option for option in self.settings if not option.problem and not option.is_required]
+
+    @property
+    def probe(self) -> dict[str, int]:
+        """The settings that make a trial short: whole numbers of steps or epochs."""
+        short: dict[str, int] = {}
+        for option in self.known:
+            name = usual_name(option.name)
+            if name in SHORT and type(option.default) is int and not option.limits:
+                short[option.name] = SHORT[name]
+        return short
 
     @property
     def arguments(self) -> list[str]:
@@ -167,7 +179,10 @@ class Draft:
             lines.append(f"{line('folder', self.folder)}  # where it runs")
         if self.help.spelling != template.SPELLING:
             lines.append(line("spelling", self.help.spelling))
-        lines += [*self.config(), *self.allowed(), *self.reported(), "seeds: 5"]
+        lines += [*self.config(), *self.allowed(), *self.reported()]
+        if self.probe:
+            lines.append(f"{line('probe', self.probe)}  # short trials, by which each arm is tried first")
+        lines.append("seeds: 5")
         return "\n".join(lines) + "\n"
 
     def config(self) -> Iterator[str]:

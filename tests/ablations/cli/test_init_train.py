@@ -393,3 +393,16 @@ def test_a_script_that_trains_instead_is_ended(ablate: Ablate, tmp_path: Path, m
     assert "took more than 0.5 seconds and was ended" in refusal(ablate, "init", "--train", command)
     assert time.monotonic() - began < 30
     wait_until(lambda: not marked("1"), "nothing is left")
+
+
+def test_steps_and_epochs_make_the_probe_short(ablate: Ablate, tmp_path: Path) -> None:
+    """An option whose values are limited, or that is no whole number, does not."""
+    options = [("--max-steps", "default=500"), ("--n_epochs", "default=9"), ("--epochs", "default=1.5"), ("--lr", "")]
+    lines = [f"parser.add_argument('{name}', help='h', {default})" for name, default in options]
+    lines.append("parser.add_argument('--steps', type=int, default=50, choices=[50, 90], help='h')")
+    begin = (
+        "import argparse\nparser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)\n"
+    )
+    text = begin + "\n".join(lines) + "\nparser.parse_args()"
+    assert ablate("init", "--train", script(tmp_path, text), "--metric", "f1")[0] == 0
+    assert read_recipe("fit.yaml").probe == {"max-steps": 20, "n_epochs": 1}
