@@ -26,6 +26,8 @@ from results.study_results import StudyResults, assemble
 RECIPE = "imported"
 SEED = "seed"  # the usual column of seeds
 STATES = ("state", "status")  # columns of Weights & Biases and of MLflow
+# Of runs of those two without a final value.
+UNFINISHED = ("crashed", "failed", "killed", "pending", "preempted", "preempting", "running", "scheduled")
 FEWEST = 2  # arms
 
 
@@ -68,6 +70,8 @@ class ImportedRun:
     def record(self, metric: str, source: str) -> Record:
         if math.isnan(self.metrics[metric]):
             return Record({"status": "failed", "reason": f"no {metric} in {source}{self.state and f' ({self.state})'}"})
+        if self.state in UNFINISHED:
+            return Record({"status": "failed", "reason": f"{self.state} in {source}"})
         return Record({"status": "finished", "reason": "", **self.metrics})
 
 

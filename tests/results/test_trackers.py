@@ -1,9 +1,12 @@
-"""Exports to trackers: settings, curves and results, read back with the trackers' own readers."""
+"""Exports to trackers, read back with the trackers' own readers; and tables of runs that trackers save."""
 
+import ast
+import random
 import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import synthetic
 from devcluster import wait_until
@@ -11,6 +14,7 @@ from in_process import Ablate, refusal
 from waits import PATIENCE
 
 from results import trackers
+from results.imported import Columns, read_study
 from results.store.schemas import Plan
 from results.trackers import tracked_runs
 
@@ -127,3 +131,72 @@ def test_curves_are_mirrored_while_trials_run(monkeypatch: pytest.MonkeyPatch, t
         pass
     with trackers.mirroring([plan], tmp_path / "runs", tmp_path / "curves"):
         wait_until(lambda: list(tmp_path.rglob("*tfevents*")), "curves", PATIENCE, every=0.01)
+
+
+# -- tables that trackers save -----------------------------------------------------------------------------------------
+
+# Twelve runs, logged without a network by MLflow 3.17 and wandb 0.31 with the settings `optimizer.lr`, `model` and
+# `seed`, three steps of `acc`, and `loss`. One run has a loss of NaN. One crashed after its first step. mlflow.csv is
+# `search_runs().drop(columns="artifact_uri").to_csv()`. wandb.csv is the data frame of runs that the documentation of
+# wandb builds, from what its offline files hold.
+SAMPLES = Path(__file__).parent / "samples"
+CRASHED = (0.01, "vit", 2)
+NO_LOSS = (0.1, "vit", 1)
+RUNS = [(lr, model, seed) for lr in (0.1, 0.01) for model in ("resnet", "vit") for seed in range(3)]
+
+
+def logged_accuracies(lr: float, model: str, seed: int) -> list[float]:
+    """Return what a run logged, step by step."""
+    rng = random.Random(f"{lr} {model} {seed}")
+    return [0.6 + 0.05 * step + rng.gauss(0, 0.01) + (0.02 if model == "vit" else 0) for step in range(3)]
+
+
+def mlflow_client() -> pd.DataFrame:
+    return pd.read_csv(SAMPLES / "mlflow.csv")
+
+
+def mlflow_page() -> pd.DataFrame:
+    """The table that MLflow's page saves: its own columns, then parameters and metrics by their names alone."""
+    table = mlflow_client()
+    own = {"Run ID": table["run_id"], "Name": table["tags.mlflow.runName"], "User": "me", "Status": table["status"]}
+    logged = [name for name in table if name.startswith(("params.", "metrics."))]
+    return pd.DataFrame(own | {name.partition(".")[2]: table[name] for name in logged})
+
+
+def wandb_client() -> pd.DataFrame:
+    return pd.read_csv(SAMPLES / "wandb.csv")
+
+
+def wandb_page() -> pd.DataFrame:
+    """The table that the page of Weights & Biases saves: its own columns, then settings and numbers by name alone."""
+    rows = []
+    for run in wandb_client().to_dict("records"):
+        config, summary = ast.literal_eval(run["config"]), ast.literal_eval(run["summary"])
+        row = {"Name": run["name"], "State": run["state"], "Tags": "", "Runtime": 3, "Sweep": ""}
+        settings = {"model": config["model"], "optimizer.lr": config["optimizer"]["lr"], "seed": config["seed"]}
+        rows.append(row | settings | {"acc": summary["acc"], "loss": summary.get("loss")})
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".json", ".parquet"])
+@pytest.mark.parametrize("made", [mlflow_client, mlflow_page, wandb_client, wandb_page])
+def test_a_table_of_a_tracker_has_the_numbers_that_were_logged(tmp_path: Path, made: object, suffix: str) -> None:
+    """The last accuracy of each run counts, except of the run that crashed."""
+    assert callable(made)
+    path = tmp_path / f"runs{suffix}"
+    table = made()
+    {".csv": table.to_csv, ".json": table.to_json, ".parquet": table.to_parquet}[suffix](path)
+    request = Columns(
+        study="s", arms=["lr", "model"], seed="seed", metrics=["acc", "loss"], baseline="lr=0.1,model=vit"
+    )
+    trials = read_study(path, request).trials.set_index(["arm", "seed"]).sort_index()
+    assert len(trials) == len(RUNS)
+    for lr, model, seed in RUNS:
+        trial = trials.loc[(f"lr={lr},model={model}", seed)]
+        last = logged_accuracies(lr, model, seed)[-1]
+        if (lr, model, seed) == CRASHED:
+            assert trial["status"] == "failed"
+            assert trial["reason"] in (f"failed in runs{suffix}", f"crashed in runs{suffix}")
+            continue
+        loss = np.nan if (lr, model, seed) == NO_LOSS else 1 - last
+        assert [trial["acc"], trial["loss"]] == pytest.approx([last, loss], nan_ok=True)
