@@ -252,8 +252,8 @@ def check_columns(columns: pa.Schema) -> None:
     Columns, and numbers of the training histories, may be missing, because earlier versions had fewer. Others may be
     there, because trials differ in what they measure.
     """
-    known = typed_schema(columns.names, history_names(columns))
-    if REQUIRED_COLUMNS.difference(columns.names) or not columns.equals(known):
+    expected = typed_schema(columns.names, history_names(columns))
+    if REQUIRED_COLUMNS.difference(columns.names) or not columns.equals(expected):
         raise store.Broken(f"not the columns of schema {store.SCHEMA}")
 
 

@@ -164,13 +164,13 @@ def assemble(plan: Plan, records: Mapping[str, Record]) -> StudyResults:
     correct = {trial_id: record.correct for trial_id, record in planned.items() if record.correct is not None}
     metrics = tuple(name for name in measured if name not in NO_METRICS)
     numbers = [*metrics, *MEASURES, *FAULTS, *sorted(of_evals.difference(metrics, NO_METRICS))]
-    known = [planned[trial_id].eval_metrics | planned[trial_id].values for _, _, trial_id in cells]
+    rows = [planned[trial_id].eval_metrics | planned[trial_id].values for _, _, trial_id in cells]
     columns = columns_of_cells(cells)
     columns["evals"] = [planned[trial_id].evals for _, _, trial_id in cells]
     for name in TEXTS:
-        columns[name] = [values.get(name, "") for values in known]
+        columns[name] = [values.get(name, "") for values in rows]
     for name in numbers:
-        columns[name] = [as_float(values.get(name)) for values in known]
+        columns[name] = [as_float(values.get(name)) for values in rows]
     return StudyResults(plan, columns, evaluation_columns(cells, planned), correct, metrics)
 
 

@@ -84,8 +84,8 @@ def pack(
     """
     home = data_home(data_dir)
     options = {"size": size, "crop": crop, "format": format}
-    asked = {key: value for key, value in options.items() if value is not None}
-    print(packs.write_pack(name, source, home, data_dir is None, asked, jobs or machine.cores(), progress))
+    given = {key: value for key, value in options.items() if value is not None}
+    print(packs.write_pack(name, source, home, data_dir is None, given, jobs or machine.cores(), progress))
 
 
 def verify(

@@ -79,8 +79,8 @@ def inspect(
     if out and is_file_name(out, None):
         raise ValueError(f"--out {out}: several figures go to a folder; --format says how they are drawn")
     with styled(style, source):
-        asked = parse_words(words, recipe)
-        names = dict(zip(asked.studies, plan_names(asked, source) or asked.studies, strict=True))
+        request = parse_words(words, recipe)
+        names = dict(zip(request.studies, plan_names(request, source) or request.studies, strict=True))
         if source.is_file():
             inspectable = of_export(source)
         else:

@@ -261,7 +261,7 @@ class GrowingTable:
         table.add_column("mean", justify="right", min_width=6)
         for arm in self.arms:
             values = [self.values.get((arm, seed)) for seed in self.seeds]
-            known = [value for value in values if value is not None]
-            mean = fmean(known) if known else None
+            measured = [value for value in values if value is not None]
+            mean = fmean(measured) if measured else None
             table.add_row(escape(printable(arm)), *map(metric.value_text, [*values, mean]))
         return table

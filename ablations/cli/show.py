@@ -58,9 +58,9 @@ def show(
         ablate show pooling --recipe cifar10
     """
     source = source_path(runs)
-    asked = expand_plan_names(parse_words([study], recipe), source)
-    name = asked.studies[0]
-    chosen = read_recipe(asked.recipe or RECIPE)
+    request = expand_plan_names(parse_words([study], recipe), source)
+    name = request.studies[0]
+    chosen = read_recipe(request.recipe or RECIPE)
     described = read_study(name, chosen.trainable)
     if not described.primary_metric:
         described = described.model_copy(update={"metric": find(chosen.trainable).default_metric})

@@ -182,19 +182,19 @@ def one_trial(words: list[str], recipe: str | None, runs: Path, data_dir: Path |
 
     Raises ValueError if the words name a study or set the margin, or if a setting is invalid.
     """
-    asked = parse_words(words, recipe)
-    if asked.margin is not None:
-        raise ValueError(f"margin={asked.margin}: applies to studies: give it to `ablate run`")
-    if asked.studies:
-        word = asked.studies[0]
+    request = parse_words(words, recipe)
+    if request.margin is not None:
+        raise ValueError(f"margin={request.margin}: applies to studies: give it to `ablate run`")
+    if request.studies:
+        word = request.studies[0]
         if is_setting(word):
             raise ValueError(f"'{word}' is not key=value: write {usual_name(word)}=VALUE")
         again = f"`ablate run {shlex.quote(word)}` trains a study"
         raise ValueError(f"'{word}' is not key=value: train takes one config; {again}")
-    asked.check_overrides()
-    base = read_recipe(asked.recipe or RECIPE)
+    request.check_overrides()
+    base = read_recipe(request.recipe or RECIPE)
     trainable = find(base.trainable)
-    merged = trainable.merge(base.config, asked.overrides)
+    merged = trainable.merge(base.config, request.overrides)
     settings = trainable.resolve(data_folders(data_dir).resolve(merged))
     before = ancestors(base.trainable, settings, runs)
     job = Job(

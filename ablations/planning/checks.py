@@ -60,11 +60,11 @@ def check_names(design: Design) -> None:
 def check_metrics(design: Design) -> None:
     """Raise ValueError if a metric is unknown. EXACT ones may only follow the first, as no test is needed for them."""
     declared = design.trainable.metrics([arm.config for arm in design.arms])
-    known = [*(metric.name for metric in declared), *design.trainable.known_evals()]
+    measured = [*(metric.name for metric in declared), *design.trainable.known_evals()]
     for name in (design.metric, *design.secondary_metrics):
         if design.trainable.eval_of(name) or (name in EXACT and name != design.metric):
             continue
-        check_name(design.study, "metrics" if design.study.metrics else "metric", name, known)
+        check_name(design.study, "metrics" if design.study.metrics else "metric", name, measured)
 
 
 def check_arms(design: Design, key: str, names: Iterable[str], known: Sequence[str]) -> None:

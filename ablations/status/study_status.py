@@ -114,8 +114,8 @@ class StudyStatus:
 
 def study_status(plan: Plan, runs: Path, answers: SlurmAnswers) -> StudyStatus:
     """Return the status of a study and of each of its stages and arms. answers: what SLURM says."""
-    known = Standings(runs)
-    standings = {job.id: job.standing(known) for job in jobs([plan])}
+    reader = Standings(runs)
+    standings = {job.id: job.standing(reader) for job in jobs([plan])}
     metric = plan.metric_named(plan.selection_metric)
     entries = [arm_status(entry, runs, answers, standings, metric) for entry in plan.entries]
     total = Counter(dict.fromkeys(TRIAL_KINDS, 0))

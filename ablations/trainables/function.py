@@ -156,9 +156,9 @@ class Function(UserCode):
         seed = values["seed"]
         if type(seed) is not int or seed < 0:
             raise ValueError(f"seed={seed}: a whole number of at least 0")
-        known = {key: value for key, value in values.items() if key in self.model.model_fields}
+        fields = {key: value for key, value in values.items() if key in self.model.model_fields}
         try:
-            return {**self.model(**known).model_dump(mode="json"), "seed": seed}
+            return {**self.model(**fields).model_dump(mode="json"), "seed": seed}
         except ValidationError as error:
             raise ValueError(explain(error, self.model)) from None
 

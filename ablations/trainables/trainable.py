@@ -357,10 +357,10 @@ def find(name: str) -> Trainable:
     kind, _, description = (name or VIT).partition(" ")
     module, _, attribute = DESCRIBED.get(kind, kind).partition(":")
     try:
-        found = getattr(import_module(module), attribute)
+        target = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"trainable {kind}: {error}: give module:attribute") from None
-    trainable: Trainable = found(description) if kind in DESCRIBED else found
+    trainable: Trainable = target(description) if kind in DESCRIBED else target
     return trainable
 
 

@@ -152,12 +152,13 @@ def select_names(names: Sequence[str], studies: Sequence[str], source: Path) -> 
     """
     if not names:
         raise ValueError(f"{source}: no study has been run here")
-    known = {*map(study_of, names), *names}
+    selectable = {*map(study_of, names), *names}
     chosen = [] if studies else sorted(names)
     for study in studies:
-        name = known_name(study, known)
-        if name not in known:
-            similar = [other for other in known if ("@" in other) == ("@" in name)]  # both with a recipe, or without
+        name = known_name(study, selectable)
+        if name not in selectable:
+            # both with a recipe, or without
+            similar = [other for other in selectable if ("@" in other) == ("@" in name)]
             raise ValueError(f"{source}: no study '{name}'{spelling_hint(name, similar)} (there: {', '.join(names)})")
         chosen += sorted(full for full in names if name in (study_of(full), full))
     return list(dict.fromkeys(chosen))

@@ -26,18 +26,18 @@ def prctl(option: int, value: int) -> None:
 
 def children() -> list[int]:
     """Return the children of this process. The processes that a dead descendant has left are among them."""
-    found: list[int] = []
+    child_ids: list[int] = []
     for path in Path("/proc/self/task").glob("*/children"):
         with suppress(OSError):
-            found += map(int, path.read_text().split())
-    return found
+            child_ids += map(int, path.read_text().split())
+    return child_ids
 
 
 def kill_descendants() -> None:
     """Kill the children of this process until it has none. The children of a killed child become its own."""
     deadline = time.monotonic() + KILL_SECONDS
-    while (found := children()) and time.monotonic() < deadline:
-        for pid in found:
+    while (descendants := children()) and time.monotonic() < deadline:
+        for pid in descendants:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         with suppress(ChildProcessError):

@@ -72,9 +72,9 @@ def parse(train: str, spelling: str, settings: Collection[str]) -> Template:
     template = Template(split("train", train), split("spelling", spelling))
     if not {"{key}", "{value}"} <= set(re.findall(r"\{\w+\}", spelling)):
         raise ValueError(f"spelling={spelling}: words with {{key}} and {{value}}, as in --{{key}} {{value}}")
-    known = [*settings, *OWN_NAMES]
-    for name in sorted(template.names.difference(known)):
-        hint = spelling_hint(name, known) or f": known are {joined_names(known)}"
+    allowed = [*settings, *OWN_NAMES]
+    for name in sorted(template.names.difference(allowed)):
+        hint = spelling_hint(name, allowed) or f": known are {joined_names(allowed)}"
         raise ValueError(f"train: {{{name}}} is unknown{hint}")
     if any(SETTINGS in word and word != SETTINGS for word in template.words):
         raise ValueError(f"train: {SETTINGS} stands for several words: separate it by blanks")

@@ -46,13 +46,13 @@ def write_pack(
 
 def repair_pack(name: str, folder: Path, source: Source, threads: int, progress: Progress) -> str:
     """Rewrite the damaged files of a pack from its source. Prints what was damaged, and returns a summary."""
-    known = manifest(folder, name)
-    with progress("bytes", known.bytes) as advance:
-        damaged = damaged_files(folder, known, advance)
+    content = manifest(folder, name)
+    with progress("bytes", content.bytes) as advance:
+        damaged = damaged_files(folder, content, advance)
     for line in damaged.values():
         print(line, file=sys.stderr)
-    with progress("images", sum(shard.images for shard in shards_to_rewrite(known, damaged))) as advance:
-        repair(folder, known, source, damaged, threads, advance)
+    with progress("images", sum(shard.images for shard in shards_to_rewrite(content, damaged))) as advance:
+        repair(folder, content, source, damaged, threads, advance)
     done = f"written again: {', '.join(damaged)}" if damaged else "is packed already, and nothing is damaged"
     return f"{folder}: {done}"
 
@@ -72,6 +72,6 @@ def verify(name: str, progress: Progress) -> Verified:
     folder = find(name)
     if folder is None:
         raise ValueError(f"no pack '{name}' ({searched_folders(name)}){spelling_hint(name, pack_names())}")
-    known = manifest(folder, name)
-    with progress("bytes", known.bytes) as advance:
-        return Verified(str(folder), known.images, known.bytes, damaged_files(folder, known, advance))
+    content = manifest(folder, name)
+    with progress("bytes", content.bytes) as advance:
+        return Verified(str(folder), content.images, content.bytes, damaged_files(folder, content, advance))
