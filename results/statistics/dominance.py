@@ -7,8 +7,9 @@ So no arm is wrongly called dominated in 95% of studies. Where an interval conta
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
-from results.statistics import contrast, looks, verdict
+from results.statistics import looks, verdict
 from results.statistics.arms import ArmResults, Contrast
+from results.statistics.contrast import difference
 from results.statistics.intervals import Interval
 from results.statistics.secondary import SecondaryMetric
 from results.store.schemas import Metric, Plan
@@ -23,11 +24,11 @@ def dominating_arms(
     contrasts: those in the first metric, whose looks count. The result is empty for a study of one metric, a tuned
     study, and a study of which a finished trial lacks a metric.
     """
-    if not plan.secondary_metrics or plan.tuned or any(measured.lacking for measured in secondary):
+    if not plan.secondary_metrics or plan.tuned or any(in_metric.lacking for in_metric in secondary):
         return {}
     dominating: dict[str, list[str]] = {name: [] for name in arms}
     pairs = [(a, b) for a, b in itertools.combinations(arms.values(), 2) if a.arm.baseline == b.arm.baseline]
-    factors = [looks.last_factor(each.looks) for each in contrasts.values() if each.looks]
+    factors = [looks.last_factor(contrast.looks) for contrast in contrasts.values() if contrast.looks]
     tests = len(pairs) * (1 + len(secondary)) * max(factors, default=1)
     for a, b in pairs:
         advantages = list(advantage_intervals(a, b, secondary, plan, 1 - verdict.ALPHA / tests))
@@ -51,16 +52,18 @@ def advantage_intervals(
 ) -> Iterator[Interval | None]:
     """Yield the interval of the advantage of `a` over `b` in each metric, None if it is unknown."""
     samples = [(plan.primary_metric, a.sample, b.sample)]
-    samples += [(each.metric, each.samples[a.name], each.samples[b.name]) for each in secondary]
-    for metric, own, others in samples:
-        yield oriented(contrast.difference(own, others, plan.is_paired).tested.interval(level), metric)
+    for in_metric in secondary:
+        samples.append((in_metric.metric, in_metric.samples[a.name], in_metric.samples[b.name]))
+    for metric, of_a, of_b in samples:
+        yield oriented(difference(of_a, of_b, plan.is_paired).tested.interval(level), metric)
     for name in plan.secondary_metrics:
         if name in EXACT:
-            size, other_size = getattr(a.arm, name), getattr(b.arm, name)
-            if size is None or other_size is None:
+            sizes = [getattr(arm.arm, name) for arm in (a, b)]
+            if None in sizes:
                 yield None
-            else:
-                yield float(other_size - size), float(other_size - size)
+                continue
+            advantage = float(sizes[1] - sizes[0])  # the smaller is the better
+            yield advantage, advantage
 
 
 def oriented(interval: Interval | None, metric: Metric) -> Interval | None:

@@ -74,7 +74,7 @@ def adjusted_together(
     if not secondary:
         return dict(contrasts), secondary
     first = dict(contrasts)
-    further = [dict(measured.contrasts) for measured in secondary]
+    further = [dict(in_metric.contrasts) for in_metric in secondary]
     for family, size in families(contrasts.values(), plan):
         names = [each.arm.name for each in family]
         p_first, p_further = verdict.gated_holm(
@@ -88,6 +88,6 @@ def adjusted_together(
             for of_metric, p in zip(further, of_arm, strict=True):
                 of_metric[name] = replace(of_metric[name], p_holm=p)
     adjusted = []
-    for measured, of_metric in zip(secondary, further, strict=True):
-        adjusted.append(replace(measured, contrasts=of_metric))
+    for in_metric, contrasts_in_it in zip(secondary, further, strict=True):
+        adjusted.append(replace(in_metric, contrasts=contrasts_in_it))
     return first, adjusted

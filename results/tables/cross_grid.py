@@ -39,7 +39,7 @@ def cross_grids(table: Table) -> list[CrossGrid]:
     plan = table.plan
     known = table.rows_by_arm
     curves = plan.curves | {name: ["tuned"] for name in plan.tune}
-    found = []
+    grids = []
     for cross in plan.crosses:
         if len(cross) != 2:
             continue
@@ -53,8 +53,8 @@ def cross_grids(table: Table) -> list[CrossGrid]:
                 names = [arm_name(plan, {down: value, across: other}, at) for other in cross[across]]
                 cells.append([name if name in known else None for name in names])
             if any(itertools.chain.from_iterable(cells)):
-                found.append(CrossGrid(down, across, cross[down], cross[across], at, cells))
-    return found
+                grids.append(CrossGrid(down, across, cross[down], cross[across], at, cells))
+    return grids
 
 
 def arm_name(plan: Plan, values: Mapping[str, Any], at: Mapping[str, Any]) -> str:

@@ -218,16 +218,16 @@ def row_with_contrast(row: Row, contrast: Contrast, judged: bool, usual: float) 
 
 
 def secondary_results(
-    row: Row, measured: Sequence[SecondaryMetric], plan: Plan, judged: bool
+    row: Row, in_metrics: Sequence[SecondaryMetric], plan: Plan, judged: bool
 ) -> dict[str, SecondaryResult]:
     """Return secondary metric -> an arm's result in it, in the plan's order. row: the arm in the first metric."""
     results = {name: exact_result(name, row, plan) for name in plan.secondary_metrics if name in EXACT}
-    for each in measured:
-        mean = each.samples[row.arm].mean
+    for in_metric in in_metrics:
+        mean = in_metric.samples[row.arm].mean
         result = SecondaryResult(n=mean.n, mean=mean.value, ci95=mean.interval())
-        if row.arm in each.contrasts:
-            result = compared_result(result, each, row, plan, judged)
-        results[each.metric.name] = result
+        if row.arm in in_metric.contrasts:
+            result = compared_result(result, in_metric, row, plan, judged)
+        results[in_metric.metric.name] = result
     return {name: results[name] for name in plan.secondary_metrics}
 
 
@@ -241,10 +241,10 @@ def exact_result(name: str, row: Row, plan: Plan) -> SecondaryResult:
 
 
 def compared_result(
-    result: SecondaryResult, measured: SecondaryMetric, row: Row, plan: Plan, judged: bool
+    result: SecondaryResult, in_metric: SecondaryMetric, row: Row, plan: Plan, judged: bool
 ) -> SecondaryResult:
     """Return the result with its difference and, only if the first metric opened it, its p values and verdict."""
-    contrast = measured.contrasts[row.arm]
+    contrast = in_metric.contrasts[row.arm]
     difference = contrast.pair.own.mean
     result = replace(result, delta=difference.value, delta_ci95=difference.interval(), n_pairs=difference.n)
     if not judged:
@@ -252,8 +252,8 @@ def compared_result(
     if row.verdict not in RESOLVED:
         return replace(result, untested=f"the difference in {plan.metric} is not resolved")
     if contrast.p is None:
-        lacking = f"{units.amount_text(measured.lacking, 'finished trial')} without it"
-        return replace(result, untested=lacking if measured.lacking else difference.why)
+        lacking = f"{units.amount_text(in_metric.lacking, 'finished trial')} without it"
+        return replace(result, untested=lacking if in_metric.lacking else difference.why)
     return replace(result, p=contrast.p, p_adjusted=contrast.p_holm, verdict=contrast.verdict)
 
 
