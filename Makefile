@@ -58,7 +58,7 @@ test-oldest:
 	$(OLDEST)/bin/python -m pip install --quiet -c $(OLDEST)/constraints.txt -e '.[train,slurm,dev]'
 	OMP_NUM_THREADS=1 $(OLDEST)/bin/python $(TESTS) -W default
 
-# The pages on frameworks that make install leaves out, in an environment on top of .venv: a minute to install, four to
+# The pages on frameworks that make install leaves out, in an environment on top of .venv: a minute to install, six to
 # run. TIMM_CLONE=FOLDER, a clone of timm, runs the page on its train.py too.
 test-frameworks: $(STAMP)
 	$(BIN)/python -m venv $(FRAMEWORKS)
