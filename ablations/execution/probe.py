@@ -92,8 +92,11 @@ class Probe:
     @property
     def compared_metrics(self) -> list[str]:
         """The names of the metrics that probes report, without times unless all are times."""
-        metrics = [self.plan.metric_named(name) for name in self.plan.trial_metrics]
-        compared = [one.name for one in metrics if not TIMES.search(one.name) and one.unit.strip() not in UNITS_OF_TIME]
+        compared = []
+        for name in self.plan.trial_metrics:
+            unit = self.plan.metric_named(name).unit.strip()
+            if not TIMES.search(name) and unit not in UNITS_OF_TIME:
+                compared.append(name)
         return compared or self.plan.trial_metrics
 
 
@@ -105,23 +108,23 @@ def remove_unfinished(runs: Path, jobs: Iterable[Job]) -> None:
             shutil.rmtree(trial.path, ignore_errors=True)
 
 
-def read_numbers(runs: Path, trial: str, metrics: Sequence[str]) -> Numbers | None:
+def read_numbers(runs: Path, probe_id: str, metrics: Sequence[str]) -> Numbers | None:
     """Return what a trial reported: metrics, its curve without times, and which images it classified correctly.
 
     Returns None if the trial is not over.
     """
-    found = record.read(runs, trial, ("history", "correct"))
-    if found.values["status"] not in ("finished", "diverged"):
+    trial_record = record.read(runs, probe_id, ("history", "correct"))
+    if trial_record.values["status"] not in ("finished", "diverged"):
         return None
-    numbers: dict[str, Any] = {OUTCOME: found.values["status"]}
+    numbers: dict[str, Any] = {OUTCOME: trial_record.values["status"]}
     for name in metrics:
-        numbers[name] = found.values.get(name)
-    curves = {key for line in found.history for key in line}
+        numbers[name] = trial_record.values.get(name)
+    curves = {key for line in trial_record.history for key in line}
     for key in curves:
         if not TIMES.search(key):
-            numbers[f"{key} of the curve"] = [line.get(key) for line in found.history]
-    if found.correct is not None:
-        index, correct = found.correct
+            numbers[f"{key} of the curve"] = [line.get(key) for line in trial_record.history]
+    if trial_record.correct is not None:
+        index, correct = trial_record.correct
         numbers["images classified correctly"] = index.tolist(), correct.tolist()
     return numbers
 
