@@ -210,8 +210,8 @@ def differences(study: StudyResults, is_paired: bool) -> list[list[Measured]]:
     groups: dict[str, list[Measured]] = {}
     for arm in study.plan.arms:
         if arm.name != arm.baseline:
-            own = difference(samples[arm.name], samples[arm.baseline], is_paired)
-            groups.setdefault(arm.baseline, []).append(own)
+            from_baseline = difference(samples[arm.name], samples[arm.baseline], is_paired)
+            groups.setdefault(arm.baseline, []).append(from_baseline)
     return list(groups.values())
 
 

@@ -372,8 +372,8 @@ def captions(table: Table, columns: Sequence[str]) -> list[str]:
         within = margin_text(table.plan.margin, metric)
         parts.append(f"equivalent: within {within}, after Holm{looks_text(table)} too")
     missed = unseen_failures(len(table.plan.seeds)) if table.judged else ""
-    told = [sentences.interim_text(table), sentences.departure_text(table), sentences.pairing_text(table), missed]
-    return [f"{'; '.join(parts)}.", *filter(None, told)]
+    facts = [sentences.interim_text(table), sentences.departure_text(table), sentences.pairing_text(table), missed]
+    return [f"{'; '.join(parts)}.", *filter(None, facts)]
 
 
 def looks_text(table: Table) -> str:
