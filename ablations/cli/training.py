@@ -279,8 +279,8 @@ def verify(
         ablate verify runs --sample 5 --seed 1 --json
     """
     refuse_csv(file)
-    found = verification.claims(file)
-    chosen = verification.sampled(found, sample, seed)
+    candidates = verification.claims(file)
+    chosen = verification.sampled(candidates, sample, seed)
     if recipe is not None:
         trainable = read_recipe(recipe).trainable
         chosen = [verification.with_code(claim, trainable) for claim in chosen]
@@ -294,7 +294,7 @@ def verify(
             finish(trained, len(todo), "")
         results = [verification.verified(claim, place.runs) for claim in chosen]
     if as_json:
-        show_json([{"source": str(file), "seed": seed, "candidates": len(found), "trials": results}])
+        show_json([{"source": str(file), "seed": seed, "candidates": len(candidates), "trials": results}])
     else:
-        print(verification.summary(file, results, len(found), seed))
-    fail_if(not all(one.is_equal for one in results))
+        print(verification.summary(file, results, len(candidates), seed))
+    fail_if(not all(result.is_equal for result in results))

@@ -81,9 +81,9 @@ class ForeignTrial:
         """
         trainable = find(self.trainable)
         settings = trainable.resolve({**self.config, **places})
-        own = hashed(trainable.identity(settings))
-        if own != self.id:
-            raise ValueError(f"trial {self.id}: its settings are trial {own} here: other code, plug-ins or data")
+        id_here = hashed(trainable.identity(settings))
+        if id_here != self.id:
+            raise ValueError(f"trial {self.id}: its settings are trial {id_here} here: other code, plug-ins or data")
         return settings
 
     def environment(self, origin: str) -> dict[str, Any]:
@@ -172,10 +172,10 @@ def merge_export(path: Path, runs: Path) -> Merged:
         refuse_table(path, study.plan)
     try:
         for study in studies:
-            there = saved_plan(runs, study.name)
-            if there is not None:
-                check_same_table(there, study.plan)
-            for trial in exported_trials(study, (there or study.plan).trainable):
+            saved = saved_plan(runs, study.name)
+            if saved is not None:
+                check_same_table(saved, study.plan)
+            for trial in exported_trials(study, (saved or study.plan).trainable):
                 trials[trial.id] = trial
         ended = [trial for trial in trials.values() if trial.has_ended]
         for trial in ended:
@@ -216,8 +216,8 @@ def source_name(source: Path) -> str:
 def write_all(trials: Iterable[ForeignTrial], runs: Path, origin: str) -> Iterator[bool]:
     """Write trials without a result in the run directory. Yield for each whether it was written."""
     for trial in trials:
-        own = store.trial(runs, trial.id)
-        yield own.state().result is None and trial.write(own, origin)
+        target = store.trial(runs, trial.id)
+        yield target.state().result is None and trial.write(target, origin)
 
 
 # -- the trials of a command -------------------------------------------------------------------------------------------
@@ -252,20 +252,20 @@ def offers(sources: Iterable[Path], jobs: Iterable[Job], runs: Path) -> list[Off
     another run directory, or if it is damaged or too new.
     """
     wanted = {job.id: job for job in jobs if not store.trial(runs, job.id).state().is_over}
-    found = []
+    offered_by_source = []
     for source in sources:
         offer = offered(source, wanted, runs)
         wanted = {trial_id: job for trial_id, job in wanted.items() if trial_id not in offer.settings}
-        found.append(offer)
-    return found
+        offered_by_source.append(offer)
+    return offered_by_source
 
 
 def offered(source: Path, wanted: Mapping[str, Job], runs: Path) -> Offer:
-    there, declarations = read_source(source, wanted, runs)
+    read, declarations = read_source(source, wanted, runs)
     usable: list[ForeignTrial] = []
     settings: dict[str, Settings] = {}
     unusable = 0
-    for trial in there:
+    for trial in read:
         job = wanted[trial.id]
         if not is_usable(trial, job):
             unusable += trial.row["status"] in (*ENDED, "broken")
@@ -299,14 +299,14 @@ def read_source(
         records = record.read_many(source, list(wanted), record.PARTS)
         trials = [recorded_trial(source, wanted[trial_id], read) for trial_id, read in records.items()]
         return trials, ledger.read_declarations(source)
-    found: dict[str, ForeignTrial] = {}
+    by_id: dict[str, ForeignTrial] = {}
     declarations: list[Declaration] = []
     for study in export.read(source):
         declarations += study.plan.declarations
         for trial in exported_trials(study, ""):
             if trial.id in wanted:
-                found[trial.id] = replace(trial, trainable=wanted[trial.id].trainable)
-    return list(found.values()), declarations
+                by_id[trial.id] = replace(trial, trainable=wanted[trial.id].trainable)
+    return list(by_id.values()), declarations
 
 
 def recorded_trial(source: Path, job: Job, read: Record) -> ForeignTrial:

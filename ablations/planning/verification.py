@@ -88,7 +88,7 @@ class Verified:
         how = TEXTS[self.outcome]
         if self.reason:
             how += f" ({self.reason})"
-        details = [f"    {one.text(name)}" for name, one in self.metrics.items()]
+        details = [f"    {difference.text(name)}" for name, difference in self.metrics.items()]
         return [f"  {self.study} {self.arm} seed {self.seed} ({self.id}): {how}", *details]
 
 
@@ -97,7 +97,7 @@ def claims(source: Path) -> dict[str, Claim]:
 
     Trials that start from others are left out, as those are not in an export. Raises ValueError if no trial is left.
     """
-    found: dict[str, Claim] = {}
+    by_id: dict[str, Claim] = {}
     for study in load_studies(source):
         refuse_table(source, study.plan)
         planned = {job.id: job for job in jobs([study.plan])}
@@ -105,11 +105,11 @@ def claims(source: Path) -> dict[str, Claim]:
             is_theirs = source.is_file() or trial.row["imported"]
             if trial.has_ended and is_theirs and not planned[trial.id].parents:
                 job = replace(planned[trial.id], evals=())
-                found[trial.id] = Claim(study.name, job, trial, spread(study, job.arm))
-    if not found:
+                by_id[trial.id] = Claim(study.name, job, trial, spread(study, job.arm))
+    if not by_id:
         which = "ended" if source.is_file() else "imported"
         raise ValueError(f"{source}: no {which} trial to train anew (trials that start from others are left out)")
-    return found
+    return by_id
 
 
 def spread(study: StudyResults, arm: str) -> dict[str, float]:
@@ -117,17 +117,17 @@ def spread(study: StudyResults, arm: str) -> dict[str, float]:
     deviations = {}
     for name in study.metrics:
         values = []
-        for own, value in zip(study.columns["arm"], study.columns[name], strict=True):
-            if own == arm and not math.isnan(value):
+        for arm_of_value, value in zip(study.columns["arm"], study.columns[name], strict=True):
+            if arm_of_value == arm and not math.isnan(value):
                 values.append(value)
         if len(values) > 1:
             deviations[name] = stdev(values)
     return deviations
 
 
-def sampled(found: Mapping[str, Claim], number: int, seed: int) -> list[Claim]:
-    ids = random.Random(seed).sample(sorted(found), min(number, len(found)))
-    return [found[trial_id] for trial_id in ids]
+def sampled(candidates: Mapping[str, Claim], number: int, seed: int) -> list[Claim]:
+    ids = random.Random(seed).sample(sorted(candidates), min(number, len(candidates)))
+    return [candidates[trial_id] for trial_id in ids]
 
 
 def with_code(claim: Claim, trainable: str) -> Claim:
@@ -140,8 +140,8 @@ def checked_jobs(chosen: Iterable[Claim], runs: Path) -> list[Job]:
     todo = []
     for claim in chosen:
         settings = claim.trial.check_id()
-        there = record.read(runs, claim.job.id, ("provenance",))
-        if there.values.get("imported"):
+        earlier = record.read(runs, claim.job.id, ("provenance",))
+        if earlier.values.get("imported"):
             raise ValueError(f"--runs {runs}: trial {claim.job.id} was imported there: give another folder")
         todo.append(replace(claim.job, config=settings))
     return todo
@@ -180,7 +180,7 @@ def compared(theirs: ForeignTrial, ours: ForeignTrial, metrics: Mapping[str, Dif
     if theirs.row["status"] != ours.row["status"]:
         return "differs", f"{theirs.row['status']} there, {ours.row['status']} here"
     if metrics:
-        return "rounded" if all(one.is_rounding for one in metrics.values()) else "differs", ""
+        return "rounded" if all(difference.is_rounding for difference in metrics.values()) else "differs", ""
     if before and before == now:
         return "identical", ""
     return "equal", "other weights" if before and now else "no weights are known"
@@ -196,12 +196,12 @@ def summary(source: Path, results: Sequence[Verified], candidates: int, seed: in
     """Return the results as text."""
     lines = [f"{source}: {len(results)} of {candidates} trials trained anew (--seed {seed})"]
     differing: dict[str, tuple[str, str]] = {}
-    for one in results:
-        lines += one.lines
-        differing |= one.machine
+    for result in results:
+        lines += result.lines
+        differing |= result.machine
     for name, (before, now) in differing.items():
         lines.append(f"  {name}: {before} there, {now or 'unknown'} here")
-    if differing and not all(one.is_equal for one in results):
+    if differing and not all(result.is_equal for result in results):
         lines.append(f"  {GROWS}")
-    equal = sum(one.is_equal for one in results)
+    equal = sum(result.is_equal for result in results)
     return "\n".join([*lines, f"{equal} equal, {len(results) - equal} not"])

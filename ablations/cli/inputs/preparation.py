@@ -245,10 +245,10 @@ def offers(sources: Sequence[Path] | None, jobs: Iterable[Job], runs: Path) -> l
 
 def take_from(sources: Sequence[Path] | None, jobs: Iterable[Job], runs: Path) -> None:
     """Write the trials that the sources of --from have of the jobs into the run directory, and say how many."""
-    found = offers(sources, jobs, runs)
-    if found:
+    taken = offers(sources, jobs, runs)
+    if taken:
         ensure_publishable(runs)
-    for offer in found:
+    for offer in taken:
         merging.take(offer, runs)
         print(f"ablate: {offer.text}", file=sys.stderr)
 
