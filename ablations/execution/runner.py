@@ -27,7 +27,7 @@ SPREAD = 32  # jobs: with 100 tasks, three compete for each first claim; seeds a
 CLOSING_FRACTION = 0.02
 
 
-class Lines:
+class LineDisplay:
     """A display of a pool that prints a line with the time for each event of its own trials."""
 
     def show_running(self, slot: int, job: Job, progress: Progress | None) -> None:
@@ -106,7 +106,7 @@ def pull(
     for group in group_for_pools(pull_order(jobs, task)):
         if not summary.stopped:
             slots = make_slots(group, workers, place.trials_per_gpu)
-            pool = Pool(group, place, slots, Lines(), lambda job: None, summary, pulls=True)
+            pool = Pool(group, place, slots, LineDisplay(), lambda job: None, summary, pulls=True)
             drive(pool, deadline, called_off, closing)
             summary.left += len(pool.trials)
             summary.stopped |= any(not trial.elsewhere for trial in pool.trials.values())

@@ -109,7 +109,10 @@ def overview(
 
     Raises ValueError if a pattern matches no arm or a file in `runs` is unreadable.
     """
-    before = {trial.id for other in earlier for entry in other.entries for trial in entry.trials}
+    before: set[str] = set()
+    for other in earlier:
+        for entry in other.entries:
+            before.update(entry.ids.values())
     planned = jobs([plan], arms)
     retrained = retry.lost_parents(runs, planned)
     standings = Standings(runs)

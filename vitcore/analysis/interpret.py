@@ -54,7 +54,7 @@ def principal_components(weight: Tensor) -> tuple[Tensor, Tensor]:
     return (components * largest.sign()).view(count, *weight.shape[1:]), share[:count]
 
 
-class Layer(NamedTuple):
+class LayerAttention(NamedTuple):
     """The attention weights (B, H, T, T) of one layer, and the bias of their logits (B, H, T, T) or None."""
 
     weights: Tensor
@@ -62,14 +62,14 @@ class Layer(NamedTuple):
 
 
 @torch.no_grad()
-def layers(model: ViT, images: Tensor) -> list[Layer]:
+def layers(model: ViT, images: Tensor) -> list[LayerAttention]:
     """Return each layer's attention, which fused kernels never store, for standardized images (B, C, H, W)."""
-    layers_seen: list[Layer] = []
+    layers_seen: list[LayerAttention] = []
 
     def record_layer(module: nn.Module, inputs: tuple[Any, ...]) -> None:
         assert isinstance(module, SelfAttention)
         weights, bias = module.weights(*inputs)
-        layers_seen.append(Layer(weights, None if bias is None else bias.expand_as(weights)))
+        layers_seen.append(LayerAttention(weights, None if bias is None else bias.expand_as(weights)))
 
     attentions = [module for module in model.encoder.modules() if isinstance(module, SelfAttention)]
     handles = [module.register_forward_pre_hook(record_layer) for module in attentions]
@@ -208,7 +208,7 @@ def rotated_ones(model: ViT, layer: int, grid: Grid) -> list[Tensor]:
     return [] if turned is ones else [turned[0].double().cpu()]
 
 
-def batch_sums(found: list[Layer], grid: Grid, patch: int, prefix: int) -> dict[str, Tensor]:
+def batch_sums(found: list[LayerAttention], grid: Grid, patch: int, prefix: int) -> dict[str, Tensor]:
     """Return quantity -> sum over the images of a batch. A bias is summed only if every layer has one.
 
     "distance": mean attention distance (L, H) in pixels. "bias": mean bias (N, N) over layers and heads. "centre_bias":

@@ -85,7 +85,7 @@ class Optimizer(Variant):
         return None
 
 
-class Moments(Optimizer.Options):
+class AdamOptions(Optimizer.Options):
     """The options of Adam. The weight decay is a separate setting."""
 
     beta1: Beta = 0.9  #: Decay rate of the running average of the gradient.
@@ -93,7 +93,7 @@ class Moments(Optimizer.Options):
     eps: Annotated[float, Field(gt=0)] = 1e-8  #: Added to the denominator of the update.
 
 
-def adam_arguments(config: Settings, schema: type[Moments]) -> dict[str, Any]:
+def adam_arguments(config: Settings, schema: type[AdamOptions]) -> dict[str, Any]:
     """Return the keyword arguments lr, betas and eps of an optimizer. schema: the class of its options."""
     options = config.options_of("optimizer", schema)
     return {"lr": config.lr, "betas": (options.beta1, options.beta2), "eps": options.eps}
@@ -103,12 +103,12 @@ class Adam(Optimizer):
     """Adam (arXiv 1412.6980). Weight decay is added to the gradient (L2)."""
 
     numerics = 1
-    Options = Moments
+    Options = AdamOptions
     kind: ClassVar[type[optim.Adam]] = optim.Adam
 
     @classmethod
     def make(cls, groups: Groups, config: Settings) -> optim.Optimizer:
-        return cls.kind(groups, fused=True, **adam_arguments(config, Moments))
+        return cls.kind(groups, fused=True, **adam_arguments(config, AdamOptions))
 
 
 class AdamW(Adam):
@@ -170,7 +170,7 @@ class Muon(Optimizer):
 
     numerics = 1
 
-    class Options(Moments):
+    class Options(AdamOptions):
         """The decay of Muon's momentum, and the options of AdamW for the parameters that Muon does not train."""
 
         momentum: Beta = 0.95  #: Decay rate of Muon's momentum.
@@ -215,7 +215,7 @@ class ScheduleFree(Optimizer):
 
     numerics = 1
 
-    class Options(Moments):
+    class Options(AdamOptions):
         """The options of AdamW, except that beta1 has another meaning."""
 
         #: Gradients are computed at beta1 times the averaged weights plus 1 - beta1 times the newest weights.

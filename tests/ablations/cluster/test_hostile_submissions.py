@@ -15,7 +15,7 @@ from ablations.cluster import arrays, node, rounds
 from ablations.cluster import campaign as campaigns
 from ablations.execution import attempts
 from ablations.execution.launch import Place
-from ablations.execution.runner import Lines
+from ablations.execution.runner import LineDisplay
 from ablations.planning import step_times
 from ablations.planning.step_times import Device
 from results import store
@@ -91,7 +91,7 @@ def test_output_of_a_task_has_no_control_characters(
     (folder,) = runs.glob("submissions/2*")
 
     def give_up(*_: object, **__: object) -> rounds.Round:
-        Lines().say("\x1b[2J\u202e")
+        LineDisplay().say("\x1b[2J\u202e")
         return rounds.Round(0, 0, left=1, given_up="\x07")
 
     monkeypatch.setattr(rounds, "submit_round", give_up)

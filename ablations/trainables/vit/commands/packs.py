@@ -58,7 +58,7 @@ def repair_pack(name: str, folder: Path, source: Source, threads: int, progress:
 
 
 @dataclass(frozen=True)
-class Verified:
+class PackReport:
     """What a pack holds, and what is wrong with its files. damaged: file -> a line about it."""
 
     pack: str  # its folder
@@ -67,11 +67,11 @@ class Verified:
     damaged: dict[str, str]
 
 
-def verify(name: str, progress: Progress) -> Verified:
+def verify(name: str, progress: Progress) -> PackReport:
     """Read a whole pack. Raises ValueError if there is none, or if its manifest is damaged."""
     folder = find(name)
     if folder is None:
         raise ValueError(f"no pack '{name}' ({searched_folders(name)}){spelling_hint(name, pack_names())}")
     content = manifest(folder, name)
     with progress("bytes", content.bytes) as advance:
-        return Verified(str(folder), content.images, content.bytes, damaged_files(folder, content, advance))
+        return PackReport(str(folder), content.images, content.bytes, damaged_files(folder, content, advance))
