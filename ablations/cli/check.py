@@ -14,8 +14,8 @@ from ablations.cli.answer import FAILED, fail_if
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import make_place
 from ablations.cli.inputs.preparation import ensure_trainable, recipe_argument
-from ablations.cli.running import finish, train_here
-from ablations.execution import retry as retrying
+from ablations.cli.work import finish, train_here
+from ablations.execution import reopen
 from ablations.execution.launch import Place
 from ablations.execution.probe import (
     AGAIN,
@@ -268,7 +268,7 @@ def needed_probes(plans: Iterable[Plan], arms: Sequence[str], place: Place) -> I
     """Yield the probes of the arms that have trials to train. arms: glob patterns."""
     for plan in plans:
         if plan.probe:
-            todo = retrying.trials_to_run(place.runs, jobs([plan], arms), place.code)
+            todo = reopen.trials_to_run(place.runs, jobs([plan], arms), place.code)
             if todo:
                 yield Probe(plan, {job.arm for job in todo})
 
@@ -293,7 +293,7 @@ def run_probes(probes: Sequence[Probe], place: Place, workers: int | None) -> No
         runs = folder(place.runs, name)
         planned = list({job.id: job for probe in probes for job in probe.jobs_in(name)}.values())
         remove_unfinished(runs, planned)
-        todo = retrying.trials_to_run(runs, planned, place.code)
+        todo = reopen.trials_to_run(runs, planned, place.code)
         if not todo:
             continue
         (runs / "studies").mkdir(parents=True, exist_ok=True)  # `code: [.]` leaves out folders with studies and trials

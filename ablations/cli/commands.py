@@ -15,10 +15,10 @@ COMMANDS = {  # panel of the help -> name of the command -> (its function, the f
         "list": ("listing:list_", "List studies, recipes, variants and settings."),
         "show": ("show:show", "Show a study's question, cost and results."),
         "plan": ("show:plan", "Show a study's trials, hours and confounds."),
-        "run": ("training:run", "Train missing trials on this machine."),
-        "work": ("running:work", "Train unclaimed trials until none is left."),
-        "train": ("training:train", "Train a single trial."),
-        "retry": ("running:retry", "Let failed trials run again."),
+        "run": ("run:run", "Train missing trials on this machine."),
+        "work": ("work:work", "Train unclaimed trials until none is left."),
+        "train": ("run:train", "Train a single trial."),
+        "retry": ("work:retry", "Let failed trials run again."),
     },
     "Cluster": {
         "submit": ("cluster:submit", "Submit missing trials to SLURM."),
@@ -37,7 +37,7 @@ COMMANDS = {  # panel of the help -> name of the command -> (its function, the f
         "compare": ("tables:compare", "Compare two sets of results, arm by arm."),
         "export": ("exchange:export", "Export results to a file or a tracker."),
         "import": ("exchange:import_", "Take in an export, or a table of other runs."),
-        "verify": ("training:verify", "Train some trials of others anew, and compare."),
+        "verify": ("run:verify", "Train some trials of others anew, and compare."),
     },
     "Data": {
         "data download": ("data:download", "Download a built-in data set."),

@@ -13,7 +13,7 @@ from ablations import machine
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import data_folders, ensure_writable, folder_options, make_place
 from ablations.cli.inputs.preparation import ensure_trainable
-from ablations.cli.running import finish, train_here
+from ablations.cli.work import finish, train_here
 from ablations.execution.launch import Place
 from ablations.jobs import Job
 from ablations.study.reading import read_recipe

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from ablations.cluster import campaign as campaigns
 from ablations.cluster.campaign import PREFIX, Campaign
-from ablations.execution.attempts import failed_node, read_or_none
+from ablations.execution.retry_rules import failed_node, read_or_none
 from ablations.faults import MACHINE
 from ablations.output import log_end
 from results import store

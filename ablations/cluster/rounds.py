@@ -19,7 +19,7 @@ from ablations.cluster import arrays
 from ablations.cluster import campaign as campaigns
 from ablations.cluster.arrays import HELPERS, LAST, WATCH, WORK, QueuedTask
 from ablations.cluster.campaign import Campaign, device
-from ablations.execution import retry
+from ablations.execution import reopen
 from ablations.execution.launch import Place
 from ablations.jobs import Job, jobs
 from ablations.planning import estimate
@@ -65,7 +65,7 @@ def submit_round(campaign: Campaign, inside: bool = False, after: str = "") -> R
     place = campaign.place
     plans = campaign.read_plans()
     trials = jobs(plans, campaign.arms)
-    renewed = retry.reopen_lost_parents(place.runs, trials, place.code)
+    renewed = reopen.reopen_lost_parents(place.runs, trials, place.code)
     standings = read_standings(trials, place)
     done = replace(count_trials(standings), renewed=tuple(renewed))
     if not done.left:

@@ -17,7 +17,7 @@ from ablations.cluster.arrays import LAST, WATCH, WORK
 from ablations.cluster.campaign import Campaign
 from ablations.cluster.node_check import CHECK, FAILED, LAST_LINE
 from ablations.cluster.rounds import Round
-from ablations.execution import retry, slots
+from ablations.execution import reopen, slots
 from ablations.execution.launch import Place
 from ablations.execution.runner import signal_handler
 from ablations.jobs import Job, jobs
@@ -58,7 +58,7 @@ def is_this_machine(name: str) -> bool:
 
 
 def trials_to_submit(plans: Sequence[Plan], place: Place, arms: Sequence[str]) -> list[Job]:
-    return retry.trials_to_run(place.runs, jobs(plans, arms), place.code)
+    return reopen.trials_to_run(place.runs, jobs(plans, arms), place.code)
 
 
 def check_gpus(profile: Profile, trials: Sequence[Job]) -> None:
@@ -170,7 +170,7 @@ def submission_message(done: Round, profile: Profile) -> str:
         parts.append(f"{done.failed} failed (`ablate retry`)")
     if done.blocked:
         parts.append(f"{done.blocked} blocked by their parents (`ablate status` says why)")
-    lines = [", ".join(parts), *filter(None, [retry.renewal_line(done.renewed)])]
+    lines = [", ".join(parts), *filter(None, [reopen.renewal_line(done.renewed)])]
     if done.submitted:
         lines.append(f"cost: {estimate.EstimatedCost(done.hours, campaigns.device(profile), {}).text}")
     if done.left and not done.queued and not done.submitted:

@@ -21,7 +21,7 @@ from enum import Enum
 from itertools import islice
 from typing import Literal, Protocol
 
-from ablations.execution import attempts, messages
+from ablations.execution import messages, retry_rules
 from ablations.execution.launch import Place, WorkerProcess
 from ablations.jobs import Job, all_on_cpu
 from ablations.machine import oom_kills
@@ -235,7 +235,7 @@ class Pool:
         if not node:
             return False
         on_disk = store.trial(self.place.runs, trial.job.id)
-        return attempts.last_faulty_node(on_disk, self.place.code) == node
+        return retry_rules.last_faulty_node(on_disk, self.place.code) == node
 
     def assign(self, slot: Slot, trial: PoolTrial) -> None:
         assert slot.worker is not None

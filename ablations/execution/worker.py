@@ -19,7 +19,7 @@ from functools import partial
 from typing import TextIO
 
 from ablations import faults, provenance
-from ablations.execution import attempts, messages
+from ablations.execution import messages, retry_rules
 from ablations.execution.compute_eval import compute_eval, winner_weights
 from ablations.execution.launch import PLACE, Place
 from ablations.faults import RankLost
@@ -39,7 +39,7 @@ ORPHANED = 3  # exit status
 FULL_SECONDS = float(os.environ.get("ABLATE_FULL_DISK_SECONDS", "120"))  # how long to wait for space on a full disk
 EVAL_SECONDS = 90.0  # how long to wait for another worker that computes evals of the same trial
 
-Past = list[attempts.EndedAttempt]
+Past = list[retry_rules.EndedAttempt]
 
 
 class Worker:
@@ -94,8 +94,8 @@ class Worker:
         attempt.patience = self.patience
         attempt.keep_weights = self.keeps_weights(job)
         self.emit(messages.Started())
-        past = attempts.earlier_failures(trial, attempt.path, self.code)
-        cause = attempts.no_progress_reason(trial, past, self.trainable.progress)
+        past = retry_rules.earlier_failures(trial, attempt.path, self.code)
+        cause = retry_rules.no_progress_reason(trial, past, self.trainable.progress)
         if cause:
             attempt.fail(cause, "", self.code, kind=faults.MACHINE)
             return self.emit(messages.Ended("failed", cause))
@@ -176,7 +176,7 @@ class Worker:
         fault = faults.classify(error, self.trainable.fault)
         place = faults.fault_location(error)
         cause = str(error) if fault.says_all else f"{type(error).__name__}: {error}"
-        is_retried = fault.kind == faults.BUG and attempts.may_retry_exception(past, place)
+        is_retried = fault.kind == faults.BUG and retry_rules.may_retry_exception(past, place)
         pause = 0.0
         bad_node = ""
         trace = traceback.format_exc()
@@ -188,12 +188,12 @@ class Worker:
         if fault.kind == faults.MACHINE:
             env = validated(Environment, {**attempt.env, **rank_node})
             step = env.resumed_from.step if env.resumed_from else None
-            past = [*past, attempts.EndedAttempt(True, cause, step, node=env.node)]
-            reason = attempts.no_progress_reason(trial, past, self.trainable.progress)
+            past = [*past, retry_rules.EndedAttempt(True, cause, step, node=env.node)]
+            reason = retry_rules.no_progress_reason(trial, past, self.trainable.progress)
             cause = reason or cause
             is_retried = not reason
-            pause = attempts.retry_delay(past)
-            bad_node = attempts.faulty_node(past)
+            pause = retry_rules.retry_delay(past)
+            bad_node = retry_rules.faulty_node(past)
         self.broken |= fault.fatal
         attempt.fail(cause, trace, self.code, kind=fault.kind, where=place, again=is_retried, **rank_node)
         if not is_retried:
@@ -215,7 +215,7 @@ class Worker:
             with lease.lock(folder / "turns", EVAL_SECONDS), output_to_file(folder / "log"):
                 for name in eval_files.missing_evals(trial, job.evals, result):
                     killed = eval_files.count_start(trial, name)
-                    if killed >= attempts.WITHOUT_PROGRESS:
+                    if killed >= retry_rules.WITHOUT_PROGRESS:
                         raise ValueError(f"its worker was killed {killed} times")
                     compute_eval(self.trainable, trial, name, self.place.data_dir, self.code)
             self.emit(messages.Ended(result.status, "", result.metrics, seconds))

@@ -20,8 +20,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from ablations.execution import retry
-from ablations.execution.attempts import read_or_none
+from ablations.execution import reopen
+from ablations.execution.retry_rules import read_or_none
 from ablations.jobs import Job
 from ablations.planning import step_times
 from ablations.planning.step_times import Device
@@ -98,7 +98,7 @@ def check_max_hours(most: float, plans: Sequence[Plan], wanted: Sequence[Job], r
     Unknown time is too much. Parents whose weights were lost count too, because they are trained again.
     """
     left = {job.id for job in wanted if not store.trial(runs, job.id).state().is_over}
-    left |= retry.lost_parents(runs, wanted).keys()
+    left |= reopen.lost_parents(runs, wanted).keys()
     needed = cost(plans, runs, device, left)
     unknown = needed.sources.get("unknown", 0)
     if unknown:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from ablations.execution import retry
+from ablations.execution import reopen
 from ablations.jobs import Keep, jobs, kept_weights, matching_arms
 from ablations.machine import cores, default_workers, gpus
 from ablations.planning import estimate, resolution
@@ -114,7 +114,7 @@ def overview(
         for entry in other.entries:
             before.update(entry.ids.values())
     planned = jobs([plan], arms)
-    retrained = retry.lost_parents(runs, planned)
+    retrained = reopen.lost_parents(runs, planned)
     standings = Standings(runs)
     counts = Counter[str]()
     untrained: set[str] = set()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ablations.execution.attempts import read_or_none
+from ablations.execution.retry_rules import read_or_none
 from ablations.provenance import source_digest
 from ablations.trainables.trainable import Trainable, find, is_trial_id
 from commonfloor.files import refuse_links

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from ablations.execution.retry import advice
+from ablations.execution.reopen import advice
 from ablations.status.study_status import TRIAL_KINDS, ArmStatus, QueuedTrial, RunningTrial, StudyStatus, is_settled
 from commonfloor.messages import printable
 from results.units import amount_text, duration_text

@@ -15,7 +15,7 @@ from in_process import called
 from small_study import CANCEL, STATUS, STUDY, SUBMIT, Ablate, Wrap, run_on, with_keys, write
 from waits import await_empty_queue, await_report, await_training, close, logs, queued
 
-from ablations.execution.retry import advice
+from ablations.execution.reopen import advice
 from ablations.faults import BUG
 from ablations.status import slurm_answers
 from slurm.queue import shows_scancel

@@ -51,7 +51,7 @@ class Eval:
         return value in cls.values
 
     @property
-    def condition(self) -> str:
+    def label_suffix(self) -> str:
         """The text after a metric's label that says what the value means, such as " of the class token"."""
         return ""
 

@@ -86,7 +86,7 @@ class Knockout(Eval):
     values = tuple(PARTS)
 
     @property
-    def condition(self) -> str:
+    def label_suffix(self) -> str:
         return PARTS[self.value]
 
     def check(self, config: Settings) -> None:
@@ -104,12 +104,12 @@ class Knockout(Eval):
         assert isinstance(model, ViT), "`check` takes no other"
         data = trial_data(model, data_dir)
         if self.value != POSITION:
-            return Computed(self.without_tokens(model, data))
+            return Computed(self.with_tokens_replaced(model, data))
         if not position_tables(model):
             return Computed({}, [f"position={model.config.position} has no learned embeddings to replace"])
-        return Computed(self.without_positions(model, data))
+        return Computed(self.with_positions_replaced(model, data))
 
-    def without_tokens(self, model: ViT, data: Data) -> dict[str, float]:
+    def with_tokens_replaced(self, model: ViT, data: Data) -> dict[str, float]:
         """Return the accuracies with registers or class token replaced. Moments are over the test images."""
         tokens = slice(0, 1)
         if self.value == REGISTERS:
@@ -124,7 +124,7 @@ class Knockout(Eval):
                 metrics[self.with_value(f"knockout_{how}_accuracy")] = accuracy(model, data)
         return metrics
 
-    def without_positions(self, model: ViT, data: Data) -> dict[str, float]:
+    def with_positions_replaced(self, model: ViT, data: Data) -> dict[str, float]:
         """Return the accuracies with each table (rows, D) of position embeddings replaced. Moments are over rows."""
         tables = position_tables(model)
         learned = [table.detach().clone() for table in tables]

@@ -27,7 +27,7 @@ class FeatureEval(Eval):
     values: ClassVar[tuple[str, ...]] = tuple(CONDITIONS)
 
     @property
-    def condition(self) -> str:
+    def label_suffix(self) -> str:
         return CONDITIONS[self.value]
 
     def check(self, config: Settings) -> None:

@@ -271,7 +271,7 @@ BUILT_IN: dict[str, Digits | Downloaded] = {
 }
 
 
-def downloadable(name: str) -> Downloaded:
+def downloadable_dataset(name: str) -> Downloaded:
     """Return the built-in dataset `name`, whose files can be downloaded.
 
     Raises ValueError if there is no such dataset; `digits` needs no download.

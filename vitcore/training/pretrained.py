@@ -170,7 +170,7 @@ def teacher_for(config: Settings, data: Data, ranks: Ranks, trained: Trained | N
     if config.teacher == NONE:
         return None
     if not is_trial(config.teacher):
-        model, channel_means, channel_stds = load_timm(config)
+        model, channel_means, channel_stds = load_timm_teacher(config)
         device = data.mean.device
         mean = torch.tensor(channel_means, device=device).view(1, -1, 1, 1)
         std = torch.tensor(channel_stds, device=device).view(1, -1, 1, 1)
@@ -191,7 +191,7 @@ def untrained_teacher(config: Settings, data: Data) -> Teacher:
     return Teacher(model, scale=torch.ones_like(data.mean), shift=torch.zeros_like(data.mean))
 
 
-def load_timm(config: Settings) -> tuple[nn.Module, Sequence[float], Sequence[float]]:
+def load_timm_teacher(config: Settings) -> tuple[nn.Module, Sequence[float], Sequence[float]]:
     """Return (timm's model with weights from a file, channel means, channel deviations) for pixels from 0 to 1.
 
     Means and deviations are averaged if the data have another number of channels. Raises ConfigError for an unknown

@@ -18,7 +18,7 @@ from ablations.cli.progress import stderr_console
 from ablations.cluster.submit import read_profile
 from ablations.execution import slots
 from ablations.execution.launch import Place
-from ablations.execution.retry import trials_to_run
+from ablations.execution.reopen import trials_to_run
 from ablations.jobs import Job, jobs
 from ablations.planning import merging
 from ablations.planning.prepare import prepare

@@ -113,7 +113,7 @@ def metrics_of(eval_name: str) -> list[Metric]:
     entry = find(eval_name)
     metrics = []
     for name, kind in entry.metrics.items():
-        label = f"{kind['label']}{entry.condition}" if "label" in kind else ""
+        label = f"{kind['label']}{entry.label_suffix}" if "label" in kind else ""
         metrics.append(Metric(**{**kind, "name": entry.with_value(name), "eval": eval_name, "label": label}))
     return metrics
 

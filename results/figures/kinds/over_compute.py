@@ -203,7 +203,7 @@ def exponent_text(fit: Fits, planned: int) -> str:
     return text
 
 
-def draw_shape(study: StudyResults, table: Table, figure: Figure) -> list[str]:
+def draw_scaling(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     """Draw the gain from each way of scaling a model (arXiv 2010.11929, Figure 8).
 
     All lines meet at the baseline.
@@ -256,4 +256,4 @@ def scaled_dimension(arm: Arm, plan: Plan) -> str:
 
 COMPUTE = FigureKind(draw_compute)
 FAMILIES = FigureKind(draw_families)
-SHAPE = FigureKind(draw_shape)
+SHAPE = FigureKind(draw_scaling)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ablations.cluster import arrays
-from ablations.execution.attempts import EndedAttempt, faulty_node
+from ablations.execution.retry_rules import EndedAttempt, faulty_node
 from results import store
 from results.store import lease
 from slurm.arrays import JobArray, sbatch_options

@@ -13,7 +13,7 @@ from in_process import Ablate
 
 from ablations.cluster import arrays, node, rounds
 from ablations.cluster import campaign as campaigns
-from ablations.execution import attempts
+from ablations.execution import retry_rules
 from ablations.execution.launch import Place
 from ablations.execution.runner import LineDisplay
 from ablations.planning import step_times
@@ -75,7 +75,7 @@ def test_an_earlier_attempt_with_broken_files_stops_no_new_one(runs: Path, name:
     content |= {"resumed_from": {"attempt": "0001", "step": 0}}
     for what, mutated in mutations(content):
         (attempt / name).write_text(json.dumps(mutated))
-        found = attempts.read_failure(attempt, "0")
+        found = retry_rules.read_failure(attempt, "0")
         assert found is None or found.cause, what
 
 

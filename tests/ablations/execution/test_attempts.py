@@ -7,8 +7,8 @@ import pytest
 import synthetic
 from in_process import Ablate
 
-from ablations.execution import attempts, retry
-from ablations.execution.retry import advice
+from ablations.execution import reopen, retry_rules
+from ablations.execution.reopen import advice
 from ablations.status import slurm_answers
 from ablations.status.study_status import study_status
 from ablations.status.view import render
@@ -44,7 +44,7 @@ def end(trial: store.Trial, how: str, step: int | None = 0, code: str = CODE, wh
 def chances(trial: store.Trial, code: str = CODE) -> str:
     """Return why there is no further attempt; "" if there is one."""
     with synthetic.claimed(trial) as current:
-        return attempts.no_progress_reason(trial, attempts.earlier_failures(trial, current.path, code))
+        return retry_rules.no_progress_reason(trial, retry_rules.earlier_failures(trial, current.path, code))
 
 
 def test_three_killed_without_progress_are_enough(trial: store.Trial) -> None:
@@ -54,7 +54,7 @@ def test_three_killed_without_progress_are_enough(trial: store.Trial) -> None:
     assert chances(trial) == ""
     end(trial, "killed")
     (trial.attempts()[-1] / "env.json").unlink()
-    assert chances(trial) == f"3 attempts without progress: the last was {attempts.KILLED}"
+    assert chances(trial) == f"3 attempts without progress: the last was {retry_rules.KILLED}"
 
 
 def test_other_code_and_retry_start_anew(trial: store.Trial) -> None:
@@ -118,7 +118,7 @@ def test_attempts_are_ordered_by_number(trial: store.Trial) -> None:
     assert [path.name for path in trial.attempts()] == ["9999", "10000"]
     with synthetic.claimed(trial) as attempt:
         assert attempt.path.name == "10001"
-        assert len(attempts.earlier_failures(trial, attempt.path, CODE)) == 2
+        assert len(retry_rules.earlier_failures(trial, attempt.path, CODE)) == 2
 
 
 @pytest.mark.parametrize(
@@ -127,8 +127,8 @@ def test_attempts_are_ordered_by_number(trial: store.Trial) -> None:
 def test_a_traceback_twice_or_three_errors_end_it(trial: store.Trial, before: list[str], now: str, again: bool) -> None:
     for where in before:
         end(trial, "bug", where=where)
-    past = attempts.earlier_failures(trial, trial.path / "attempts/9999", CODE)
-    assert attempts.may_retry_exception(past, [now]) is again
+    past = retry_rules.earlier_failures(trial, trial.path / "attempts/9999", CODE)
+    assert retry_rules.may_retry_exception(past, [now]) is again
 
 
 def test_trial_between_two_attempts_is_interrupted_not_failed(trial: store.Trial) -> None:
@@ -142,10 +142,10 @@ def test_trial_between_two_attempts_is_interrupted_not_failed(trial: store.Trial
 
 def test_the_machines_faults_are_given_time_to_pass() -> None:
     """Each pause is five times the previous one, up to a limit; bugs and kills add none."""
-    others = [attempts.EndedAttempt(False, "bug", 0), attempts.EndedAttempt(True, attempts.KILLED, 0)]
-    faults = [attempts.EndedAttempt(True, "ECC", 0)] * 5
-    pauses = [attempts.retry_delay(others + faults[:count]) for count in range(6)]
-    assert pauses == [attempts.PAUSE_SECONDS * times for times in (0, 1, 5, 25, 30, 30)]
+    others = [retry_rules.EndedAttempt(False, "bug", 0), retry_rules.EndedAttempt(True, retry_rules.KILLED, 0)]
+    faults = [retry_rules.EndedAttempt(True, "ECC", 0)] * 5
+    pauses = [retry_rules.retry_delay(others + faults[:count]) for count in range(6)]
+    assert pauses == [retry_rules.PAUSE_SECONDS * times for times in (0, 1, 5, 25, 30, 30)]
 
 
 ARMS = {"bug": ("position=none", 1), "memory": ("position=2d", 2)}
@@ -215,7 +215,7 @@ def test_trial_with_a_new_result_is_left_alone(runs: Path, monkeypatch: pytest.M
         return watch()
 
     monkeypatch.setattr(lease, "Watch", meanwhile)
-    assert retry.retry([trial], failed=False, oom=False, diverged=True) == [False]
+    assert reopen.retry([trial], failed=False, oom=False, diverged=True) == [False]
     assert trial.state().status == "finished"
 
 

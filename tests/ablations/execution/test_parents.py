@@ -18,7 +18,7 @@ from PIL import Image
 from run_trials import Quiet, outcomes, serve_all
 
 from ablations.cli import watching as cleaning
-from ablations.execution import retry, runner
+from ablations.execution import reopen, runner
 from ablations.execution.launch import Place
 from ablations.execution.pool import Pool, RunSummary
 from ablations.jobs import Job
@@ -199,11 +199,11 @@ def test_a_trained_trial_that_owes_an_eval_needs_no_parent(tmp_path: Path, paren
     ended(runs, owing, "finished")
     assert owing.standing(Standings(runs)).kind is Kind.OWES_EVALS
     assert sibling.standing(Standings(runs)).kind is (Kind.LOST if parent_is == "lost" else Kind.BLOCKED)
-    assert retry.reopen_lost_parents(runs, [parent, owing]) == []
+    assert reopen.reopen_lost_parents(runs, [parent, owing]) == []
     assert next(pool(tmp_path, owing).ready_trials(math.inf)).job == owing
     view = study_status(made, runs, slurm_answers.SlurmAnswers())
     assert not [cause for arm in view.arms for cause in arm.causes if owing.id in cause.ids]
-    assert retry.lost_parents(runs, [parent, sibling]) == (
+    assert reopen.lost_parents(runs, [parent, sibling]) == (
         {parent.id: "pretrain seed 0"} if parent_is == "lost" else {}
     )
 
@@ -214,7 +214,7 @@ def test_parent_that_another_run_trained_again_is_left_alone(tmp_path: Path, mon
     parent, child, *_ = jobs_of([made])
     ended(runs, parent, "finished")
     forget_weights(runs, parent.id)
-    trial, find = store.trial(runs, parent.id), retry.lost_parents
+    trial, find = store.trial(runs, parent.id), reopen.lost_parents
 
     def meanwhile(*asked: Any) -> dict[str, str]:
         found = find(*asked)
@@ -222,8 +222,8 @@ def test_parent_that_another_run_trained_again_is_left_alone(tmp_path: Path, mon
         ended(runs, parent, "finished")
         return found
 
-    monkeypatch.setattr(retry, "lost_parents", meanwhile)
-    assert retry.reopen_lost_parents(runs, [parent, child]) == []
+    monkeypatch.setattr(reopen, "lost_parents", meanwhile)
+    assert reopen.reopen_lost_parents(runs, [parent, child]) == []
     assert trial.state().weights.exists()
 
 

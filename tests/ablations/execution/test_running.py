@@ -23,8 +23,8 @@ from trainings import tiny
 from waits import PATIENCE, published, started
 
 from ablations import machine
-from ablations.cli.running import failures
-from ablations.execution import attempts, pool, runner
+from ablations.cli.work import failures
+from ablations.execution import pool, retry_rules, runner
 from ablations.execution.launch import Place
 from ablations.execution.messages import Compiling, Ended, read_event
 from ablations.execution.worker import Worker
@@ -95,7 +95,7 @@ def test_trial_that_kills_its_workers_fails_in_the_end(tmp_path: Path, monkeypat
     jobs = [curve_job(act="import os; os.kill(os.getpid(), 9)"), curve_job()]
     tally = runner.run(jobs, Place(tmp_path, None), display, workers=1)
     assert tally.done == [jobs[1].id]
-    assert tally.failed == {jobs[0].id: f"3 attempts without progress: the last was {attempts.KILLED}"}
+    assert tally.failed == {jobs[0].id: f"3 attempts without progress: the last was {retry_rules.KILLED}"}
     assert any("died (signal SIGKILL: out of memory)" in line for line in display.said)
 
 

@@ -12,7 +12,7 @@ from photographs import photographs
 from PIL import Image
 
 from ablations import provenance
-from ablations.cli import training
+from ablations.cli import run as run_command
 from ablations.jobs import jobs
 from ablations.planning import plan as planning
 from ablations.planning.prepare import inputs_digest, prepare
@@ -163,7 +163,7 @@ def test_two_runs_with_equal_plans_both_go_on(tmp_path: Path) -> None:
 def test_a_run_prints_the_table_of_its_own_plan(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     own = prepare(design(tmp_path, STUDY), runs, None)
-    publish_ended = training.publisher([own], ["*"], runs)
+    publish_ended = run_command.publisher([own], ["*"], runs)
     expected = layout.render(study_table.table(load_plans(runs, [own])[0]), "md")
     save_plan(runs, prepare(design(tmp_path, STUDY.replace("none", "2d")), runs, None))
     printed = "".join(publish_ended(job) for job in jobs([own]))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from commonfloor.messages import spelling_hint
-from vitcore.data.builtin import downloadable
+from vitcore.data.builtin import downloadable_dataset
 from vitcore.data.lookup import searched_folders
 from vitcore.data.pack import MANIFEST, find, manifest, pack_names
 from vitcore.data.pack import verify as damaged_files
@@ -20,7 +20,7 @@ Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]  
 
 def downloader(name: str) -> Callable[[Path], None]:
     """Return what downloads a built-in data set to a folder. Raises ValueError if it cannot be downloaded."""
-    return downloadable(name).download
+    return downloadable_dataset(name).download
 
 
 def write_pack(

@@ -20,8 +20,7 @@ from ablations.cli.inputs.plan_names import trial_ids
 from ablations.cli.inputs.words import parse_words
 from ablations.cli.progress import Live, stderr_console
 from ablations.cluster.submit import publish_pending
-from ablations.execution import retry as retrying
-from ablations.execution import runner, slots
+from ablations.execution import reopen, runner, slots
 from ablations.execution.launch import Place
 from ablations.execution.pool import RunSummary
 from ablations.jobs import Job, jobs
@@ -76,7 +75,7 @@ def work(
     ensure_publishable(place.runs)
     todo = [job for job in jobs(plans) if gpus is None or job.ranks == gpus]
     children = [job for job in todo if job.parents]
-    renewed = retrying.renewal_line(retrying.reopen_lost_parents(place.runs, children, place.code))
+    renewed = reopen.renewal_line(reopen.reopen_lost_parents(place.runs, children, place.code))
     if renewed:
         print(renewed, flush=True)
     if machine.is_login_node():
@@ -116,8 +115,8 @@ def train_here(
     ended before or ends without being interrupted; returns text to print. above: what a terminal shows above the
     progress bars.
     """
-    renewed = retrying.renewal_line(retrying.reopen_lost_parents(place.runs, jobs, place.code))
-    todo = retrying.trials_to_run(place.runs, jobs, place.code)
+    renewed = reopen.renewal_line(reopen.reopen_lost_parents(place.runs, jobs, place.code))
+    todo = reopen.trials_to_run(place.runs, jobs, place.code)
     wanted = max((len(slots.make_slots(group, workers)) for group in slots.group_for_pools(todo)), default=0)
     most = machine.LOGIN_NODE_TRIALS if machine.is_login_node() else wanted
     at_once = min(wanted, most)
@@ -206,10 +205,10 @@ def retry(
     folder = runs_folder(runs)
     ids = list(dict.fromkeys(trial_ids(folder, parse_words(words, recipe), arm)))
     trials = [store.trial(folder, trial_id) for trial_id in ids]
-    reopened = retrying.retry(trials, failed=failed or not (oom or diverged), oom=oom, diverged=diverged)
+    reopened = reopen.retry(trials, failed=failed or not (oom or diverged), oom=oom, diverged=diverged)
     planned = jobs(store.read_plans(folder).readable)
     related = [job for job in planned if {job.id, *job.parents} & {*ids}]
-    renewed = retrying.renewal_line(retrying.reopen_lost_parents(folder, related))
+    renewed = reopen.renewal_line(reopen.reopen_lost_parents(folder, related))
     if reopened:
         line = f"{amount_text(sum(reopened), 'trial')} may be run again"
         if not all(reopened):

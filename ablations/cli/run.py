@@ -17,8 +17,8 @@ from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import data_folders, ensure_publishable, folder_options, make_place
 from ablations.cli.inputs.preparation import ensure_data, ensure_trainable, prepare_plans, take_from
 from ablations.cli.inputs.words import is_setting, parse_words, refuse_csv
-from ablations.cli.running import finish, train_here
-from ablations.execution import retry as retrying
+from ablations.cli.work import finish, train_here
+from ablations.execution import reopen
 from ablations.jobs import Job, jobs
 from ablations.planning import estimate, verification
 from ablations.planning.saved_plans import save_plan
@@ -163,7 +163,7 @@ def train(
     """
     place = make_place(runs, data_dir, plugin, checkpoints)
     job, before = one_trial(words, recipe, place.runs, data_dir)
-    todo = retrying.trials_to_run(place.runs, [*before, job], place.code)
+    todo = reopen.trials_to_run(place.runs, [*before, job], place.code)
     ensure_trainable([job, *todo], place)
     warn_of([job])
     summary = train_here([*before, job], place, 1)
