@@ -20,7 +20,11 @@ HEAD, TAIL, MOST = 1 << 20, 1 << 23, 1 << 24  # bytes of a log: kept of its begi
 LONGEST_LINE = 1 << 16  # bytes
 LAST = 1 << 14  # bytes of output in which the reason of a failure is looked for
 METRIC = re.compile(r"METRIC\s+(.+)")
-NUMBER = re.compile(r"\s*([-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|\.\d+(?:e[-+]?\d+)?|(?:nan|inf)\b))", re.IGNORECASE)
+COLOR = re.compile(r"\x1b\[[0-9;]*m")  # how a terminal is told to color text
+NUMBER = re.compile(
+    r"\s*([-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d*)?|\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?|[-+]?(?:nan|inf(?:inity)?)\b)",
+    re.IGNORECASE,
+)  # 0.5, 1e-3, 1,234.5, nan
 DIVERGED = "DIVERGED"  # a line by which a command says that training diverged
 METRICS, CURVE = "metrics.json", "metrics.jsonl"  # files in a command's folder
 
@@ -103,12 +107,13 @@ class Report:
 
     def find_printed(self, line: str) -> None:
         """Look for the numbers after texts of `printed` in a line of either output. The last one counts."""
+        plain = COLOR.sub("", line)
         for name, text in self.printed.items():
-            if not text or text not in line:
+            if not text or text not in plain:
                 continue
-            number = NUMBER.match(line.rpartition(text)[2])
+            number = NUMBER.match(plain.rpartition(text)[2])
             if number:
-                self.values[name] = [number[1]]
+                self.values[name] = [number[1].replace(",", "")]
 
     def read_file(self, path: Path) -> None:
         """Read metrics.json, if the command has written it. Raises ValueError if it is not an object of JSON."""

@@ -28,7 +28,7 @@ from ablations.status.study_status import study_status
 from ablations.status.view import render
 from ablations.study.reading import read_recipe
 from ablations.trainables.command import training
-from ablations.trainables.command.output import Curve
+from ablations.trainables.command.output import Curve, Report
 from ablations.trainables.trainable import Context
 from results import store
 from results.store import lease
@@ -220,6 +220,25 @@ def test_a_metric_is_read_from_what_a_script_prints_anyway(tmp_path: Path) -> No
     result = store.trial(runs, todo[0].id).state().result
     assert result is not None
     assert result.metrics == {"loss": 0.333, "top1": 72.5, "params": 42}
+
+
+@pytest.mark.parametrize(
+    ("printed", "number"),
+    [
+        ("1,234.5 tokens", 1234.5),
+        ("1,5", 1.0),
+        ("\x1b[1;32m0.25\x1b[0m", 0.25),
+        ("-.5e-1,", -0.05),
+        ("Infinity", math.inf),
+        ("12345", 12345.0),
+        ("0.91, 0.93", 0.91),
+    ],
+)
+def test_numbers_are_read_as_scripts_print_them(printed: str, number: float) -> None:
+    report = Report({"loss": "loss:"})
+    report.find_printed("loss: 7")
+    report.find_printed(f"step 3 \x1b[1mloss:\x1b[0m {printed}")
+    assert [float(value) for value in report.values["loss"]] == [number]
 
 
 def test_a_printed_metric_that_never_comes_fails_in_one_line(tmp_path: Path) -> None:
