@@ -279,7 +279,7 @@ def verify(
         ablate verify runs --sample 5 --seed 1 --json
     """
     refuse_csv(file)
-    candidates = verification.claims(file)
+    candidates = verification.reported_trials(file)
     chosen = verification.sampled(candidates, sample, seed)
     if recipe is not None:
         trainable = read_recipe(recipe).trainable

@@ -25,7 +25,7 @@ from ablations.execution.launch import PLACE, Place
 from ablations.faults import RankLost
 from ablations.jobs import Job, kept_weights
 from ablations.output import output_to_file
-from ablations.trainables.trainable import LINKS, Context, Outcome, Parent, find, hashed, is_trial_id
+from ablations.trainables.trainable import LINKS, Parent, TrainingContext, TrialOutcome, find, hashed, is_trial_id
 from commonfloor.files import FULL, Patience
 from commonfloor.messages import reason_with_file
 from results import store
@@ -148,10 +148,12 @@ class Worker:
         attempt.compiling = lambda: self.emit(messages.Compiling())
         return settings
 
-    def train(self, job: Job, settings: Settings, trial: store.Trial, attempt: store.Attempt, past: Past) -> Outcome:
+    def train(
+        self, job: Job, settings: Settings, trial: store.Trial, attempt: store.Attempt, past: Past
+    ) -> TrialOutcome:
         links = [link for link in LINKS if is_trial_id(settings.get(link))]
         parents = {link: self.verified_parent(link, settings[link]) for link in links}
-        context = Context(
+        context = TrainingContext(
             data_dir=self.place.data_dir,
             plugins=list(self.place.plugins),
             description=job.description,

@@ -31,7 +31,7 @@ GROWS = "Another device or version rounds differently, and training lets roundin
 
 
 @dataclass(frozen=True)
-class Claim:
+class ReportedTrial:
     """A trial as it was reported. spread: metric -> standard deviation over the seeds of its arm, if there are two."""
 
     study: str
@@ -41,7 +41,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Difference:
+class ComparedMetric:
     """A metric as it was reported and as it is here. seed_sd: the standard deviation over seeds; None if unknown."""
 
     theirs: float | None
@@ -76,7 +76,7 @@ class Verified:
     id: str
     outcome: Outcome
     reason: str
-    metrics: Mapping[str, Difference]
+    metrics: Mapping[str, ComparedMetric]
     machine: Mapping[str, tuple[str, str]]
 
     @property
@@ -92,12 +92,12 @@ class Verified:
         return [f"  {self.study} {self.arm} seed {self.seed} ({self.id}): {how}", *details]
 
 
-def claims(source: Path) -> dict[str, Claim]:
-    """Return trial id -> claim, for each ended trial of an export, or each imported trial of a run directory.
+def reported_trials(source: Path) -> dict[str, ReportedTrial]:
+    """Return trial id -> reported trial, for each ended trial of an export, or each imported trial of a run directory.
 
     Trials that start from others are left out, as those are not in an export. Raises ValueError if no trial is left.
     """
-    by_id: dict[str, Claim] = {}
+    by_id: dict[str, ReportedTrial] = {}
     for study in load_studies(source):
         refuse_table(source, study.plan)
         planned = {job.id: job for job in jobs([study.plan])}
@@ -105,7 +105,7 @@ def claims(source: Path) -> dict[str, Claim]:
             is_theirs = source.is_file() or trial.row["imported"]
             if trial.has_ended and is_theirs and not planned[trial.id].parents:
                 job = replace(planned[trial.id], evals=())
-                by_id[trial.id] = Claim(study.name, job, trial, spread(study, job.arm))
+                by_id[trial.id] = ReportedTrial(study.name, job, trial, spread(study, job.arm))
     if not by_id:
         which = "ended" if source.is_file() else "imported"
         raise ValueError(f"{source}: no {which} trial to train anew (trials that start from others are left out)")
@@ -125,56 +125,58 @@ def spread(study: StudyResults, arm: str) -> dict[str, float]:
     return deviations
 
 
-def sampled(candidates: Mapping[str, Claim], number: int, seed: int) -> list[Claim]:
+def sampled(candidates: Mapping[str, ReportedTrial], number: int, seed: int) -> list[ReportedTrial]:
     ids = random.Random(seed).sample(sorted(candidates), min(number, len(candidates)))
     return [candidates[trial_id] for trial_id in ids]
 
 
-def with_code(claim: Claim, trainable: str) -> Claim:
-    """Return a claim about a trial that other code is to train, such as the same script in another folder."""
-    return replace(claim, job=replace(claim.job, trainable=trainable), trial=replace(claim.trial, trainable=trainable))
+def with_code(reported: ReportedTrial, trainable: str) -> ReportedTrial:
+    """Return a reported trial that other code is to train, such as the same script in another folder."""
+    return replace(
+        reported, job=replace(reported.job, trainable=trainable), trial=replace(reported.trial, trainable=trainable)
+    )
 
 
-def checked_jobs(chosen: Iterable[Claim], runs: Path) -> list[Job]:
+def checked_jobs(chosen: Iterable[ReportedTrial], runs: Path) -> list[Job]:
     """Return the jobs to train. Raises ValueError if a trial has another id here, or was imported into `runs`."""
     todo = []
-    for claim in chosen:
-        settings = claim.trial.check_id()
-        earlier = record.read(runs, claim.job.id, ("provenance",))
+    for reported in chosen:
+        settings = reported.trial.check_id()
+        earlier = record.read(runs, reported.job.id, ("provenance",))
         if earlier.values.get("imported"):
-            raise ValueError(f"--runs {runs}: trial {claim.job.id} was imported there: give another folder")
-        todo.append(replace(claim.job, config=settings))
+            raise ValueError(f"--runs {runs}: trial {reported.job.id} was imported there: give another folder")
+        todo.append(replace(reported.job, config=settings))
     return todo
 
 
-def verified(claim: Claim, runs: Path) -> Verified:
+def verified(reported: ReportedTrial, runs: Path) -> Verified:
     """Return how a trial came out in a run directory."""
-    ours = recorded_trial(runs, claim.job, record.read(runs, claim.job.id, record.PARTS))
-    theirs = claim.trial
+    ours = recorded_trial(runs, reported.job, record.read(runs, reported.job.id, record.PARTS))
+    theirs = reported.trial
     outcome: Outcome = "failed"
     reason = str(ours.row["reason"])
-    metrics: dict[str, Difference] = {}
+    metrics: dict[str, ComparedMetric] = {}
     if ours.has_ended:
-        metrics = differences(theirs, ours, claim.spread)
+        metrics = differences(theirs, ours, reported.spread)
         outcome, reason = compared(theirs, ours, metrics)
-    job = claim.job
+    job = reported.job
     seed = int(job.config["seed"])
     machine = machines(theirs.row, ours.row) if ours.has_ended else {}
-    return Verified(claim.study, job.arm, seed, job.id, outcome, reason, metrics, machine)
+    return Verified(reported.study, job.arm, seed, job.id, outcome, reason, metrics, machine)
 
 
-def differences(theirs: ForeignTrial, ours: ForeignTrial, spread: Mapping[str, float]) -> dict[str, Difference]:
+def differences(theirs: ForeignTrial, ours: ForeignTrial, spread: Mapping[str, float]) -> dict[str, ComparedMetric]:
     """Return the metrics that are not equal."""
     before, now = theirs.result()["metrics"], ours.result()["metrics"]
     names = dict.fromkeys([*before, *now])
     return {
-        name: Difference(before.get(name), now.get(name), spread.get(name))
+        name: ComparedMetric(before.get(name), now.get(name), spread.get(name))
         for name in names
         if before.get(name) != now.get(name)
     }
 
 
-def compared(theirs: ForeignTrial, ours: ForeignTrial, metrics: Mapping[str, Difference]) -> tuple[Outcome, str]:
+def compared(theirs: ForeignTrial, ours: ForeignTrial, metrics: Mapping[str, ComparedMetric]) -> tuple[Outcome, str]:
     """Return how two results of a trial compare, and what is to add. metrics: those that are not equal."""
     before, now = theirs.row["weights_sha256"], ours.row["weights_sha256"]
     if theirs.row["status"] != ours.row["status"]:

@@ -29,7 +29,7 @@ from ablations.faults import Fault
 from ablations.provenance import PACKAGES
 from ablations.trainables.command.training import NO_MEMORY, claimed_folder
 from ablations.trainables.local_imports import LocalImports
-from ablations.trainables.trainable import Context, Outcome, Parent
+from ablations.trainables.trainable import Parent, TrainingContext, TrialOutcome
 from ablations.trainables.user_code import Description, Failed, UserCode
 from commonfloor.messages import joined_names, unknown_key
 from commonfloor.options import Options, explain
@@ -180,19 +180,21 @@ class Function(UserCode):
     def current(self) -> FunctionDescription:
         return self.about.current()
 
-    def train(self, settings: Settings, run: store.Attempt, sources: Mapping[str, Parent], context: Context) -> Outcome:
+    def train(
+        self, settings: Settings, run: store.Attempt, sources: Mapping[str, Parent], context: TrainingContext
+    ) -> TrialOutcome:
         self.ensure_files()
         trial = FunctionRun(settings["seed"], run, context)
         try:
             reported = self.function(**self.arguments(settings, trial))
         except FloatingPointError:
-            return Outcome("diverged", {}, trial.seconds, {"diverged_at_step": trial.step})
+            return TrialOutcome("diverged", {}, trial.seconds, {"diverged_at_step": trial.step})
         except SystemExit as end:  # it would end the worker
             raise Failed(f"SystemExit: {end}", faults.BUG) from end
         if reported is None and context.should_stop():
-            return Outcome("stopped", {}, trial.seconds)
+            return TrialOutcome("stopped", {}, trial.seconds)
         details = {"steps": trial.step} if trial.step else {}
-        outcome = Outcome("finished", self.checked(reported), trial.seconds, details)
+        outcome = TrialOutcome("finished", self.checked(reported), trial.seconds, details)
         self.check_answers(trial.right, outcome, context)
         return outcome
 
@@ -277,7 +279,7 @@ class FunctionRun:
     seed: the seed. folder: a folder of the trial's own, which comes back at the next attempt.
     """
 
-    def __init__(self, seed: int, run: store.Attempt, context: Context) -> None:
+    def __init__(self, seed: int, run: store.Attempt, context: TrainingContext) -> None:
         self.seed = seed
         self.folder, _ = claimed_folder(run)
         self._run = run

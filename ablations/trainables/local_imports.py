@@ -221,7 +221,7 @@ class FromText(SourceFileLoader):
         return code
 
 
-class Neighbors(MetaPathFinder):
+class NeighborFinder(MetaPathFinder):
     """Finds the modules beside loaded plug-ins, before modules of the same name elsewhere."""
 
     def __init__(self) -> None:
@@ -254,4 +254,4 @@ class Neighbors(MetaPathFinder):
         return spec
 
 
-NEIGHBORS = Neighbors()
+NEIGHBORS = NeighborFinder()

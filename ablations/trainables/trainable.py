@@ -48,7 +48,7 @@ class Parent:
 
 
 @dataclass(frozen=True)
-class Context:
+class TrainingContext:
     """The arguments of training beside settings, run directory and parents.
 
     plugins: the files of a user's own code. description: what the plan records of the trial's `describe`.
@@ -65,7 +65,7 @@ class Context:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrialOutcome:
     """How training ended. metrics: name -> value, empty unless finished. details: further content of result.json."""
 
     status: Literal["finished", "diverged", "stopped"]
@@ -312,7 +312,7 @@ class Trainable(Protocol):
     # -- execution -----------------------------------------------------------------------------------------------------
 
     def check_machine(self, settings: Settings, description: Settings) -> None:
-        """Raise ValueError if this machine lacks the GPU or memory to train a trial. description: as in Context."""
+        """Raise ValueError if this machine lacks the GPU or memory to train. description: as in TrainingContext."""
         return
 
     def check_data(self, trials: Sequence[Settings], to_train: Sequence[Settings], data_dir: Path | None) -> None:
@@ -332,7 +332,9 @@ class Trainable(Protocol):
         """
         return {"device": platform.processor() or platform.machine(), "accelerator": "cpu"}
 
-    def train(self, settings: Settings, run: store.Attempt, sources: Mapping[str, Parent], context: Context) -> Outcome:
+    def train(
+        self, settings: Settings, run: store.Attempt, sources: Mapping[str, Parent], context: TrainingContext
+    ) -> TrialOutcome:
         """Train a trial, from the newest checkpoint of `run` if there is one. sources: link -> parent."""
         ...
 

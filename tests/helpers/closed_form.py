@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ablations.trainables.trainable import Context, Outcome, Parent, Trainable
+from ablations.trainables.trainable import Parent, Trainable, TrainingContext, TrialOutcome
 from results import store
 from results.store.schemas import Metric, Settings
 
@@ -41,7 +41,9 @@ class ClosedForm(Trainable):
         if "BROKEN" in os.environ:
             raise ValueError("no such library")
 
-    def train(self, settings: Settings, run: store.Attempt, sources: Mapping[str, Parent], context: Context) -> Outcome:
+    def train(
+        self, settings: Settings, run: store.Attempt, sources: Mapping[str, Parent], context: TrainingContext
+    ) -> TrialOutcome:
         saved = run.checkpoint()
         done = json.loads(saved)["step"] if saved else 0
         for step in range(done + 1, settings["steps"] + 1):
@@ -51,9 +53,9 @@ class ClosedForm(Trainable):
             run.progress(step, {"loss": loss(settings, step)})
             run.save_checkpoint(step, json.dumps({"step": step}).encode())
             if context.should_stop():
-                return Outcome("stopped", {}, 0.0)
+                return TrialOutcome("stopped", {}, 0.0)
         run.save_weights(json.dumps(loss(settings, settings["steps"])).encode())
-        return Outcome("finished", {"loss": loss(settings, settings["steps"])}, 0.1)
+        return TrialOutcome("finished", {"loss": loss(settings, settings["steps"])}, 0.1)
 
 
 CLOSED_FORM = ClosedForm()

@@ -36,7 +36,7 @@ class FewShot(Eval):
 
 
 @dataclass(frozen=True)
-class Probe:
+class RidgeProbe:
     """A linear classifier on standardized features, in float64."""
 
     mean: Tensor  # (D,)
@@ -44,7 +44,7 @@ class Probe:
     weights: Tensor  # (D + 1, K), the last row for the constant feature BIAS
 
     @classmethod
-    def fit(cls, features: Tensor, labels: Tensor, classes: int) -> Probe:
+    def fit(cls, features: Tensor, labels: Tensor, classes: int) -> RidgeProbe:
         """Return a ridge regression to {-1, 1} targets, fitted to features (n, D) and labels (n,) on the CPU."""
         features = features.double()
         mean = features.mean(dim=0)
@@ -84,7 +84,7 @@ def few_shot(model: Model, data: Data) -> Computed:
         for draw in range(DRAWS):
             support_set = data.train.select(support(labels, count, model.config.data_seed, draw))
             seen = features(model, data, support_set)  # (count * K, D)
-            probe = Probe.fit(seen, support_set.labels.cpu(), classes)
+            probe = RidgeProbe.fit(seen, support_set.labels.cpu(), classes)
             right = probe.scores(tested).argmax(dim=1) == data.test.labels.cpu()
             draws.setdefault(name, []).append(right.double().mean().item())
         metrics[name] = float(np.mean(draws[name]))

@@ -30,7 +30,7 @@ PARTS = {REGISTERS: " registers", CLASS: " the class token", POSITION: " positio
 WORDS = {"zero": "zeros", "mean": "means", "noise": "noise", "shuffle": "shuffled values"}  # of the replacements
 
 
-class Moments:
+class RunningMoments:
     """The mean and standard deviation of vectors, from sums in float64. vectors: (..., D)."""
 
     def __init__(self) -> None:
@@ -54,23 +54,23 @@ class Moments:
         return (self.squares / self.count - self.mean.square()).clamp(min=0).sqrt()
 
 
-Replacement = Callable[[Tensor, Moments, torch.Generator], Tensor]
+Replacement = Callable[[Tensor, RunningMoments, torch.Generator], Tensor]
 
 
-def zero(vectors: Tensor, moments: Moments, generator: torch.Generator) -> Tensor:
+def zero(vectors: Tensor, moments: RunningMoments, generator: torch.Generator) -> Tensor:
     return torch.zeros_like(vectors)
 
 
-def mean(vectors: Tensor, moments: Moments, generator: torch.Generator) -> Tensor:
+def mean(vectors: Tensor, moments: RunningMoments, generator: torch.Generator) -> Tensor:
     return moments.mean.to(vectors).expand_as(vectors)
 
 
-def noise(vectors: Tensor, moments: Moments, generator: torch.Generator) -> Tensor:
+def noise(vectors: Tensor, moments: RunningMoments, generator: torch.Generator) -> Tensor:
     drawn = torch.randn(vectors.shape, generator=generator).to(vectors)
     return moments.mean.to(vectors) + moments.std.to(vectors) * drawn
 
 
-def shuffle(vectors: Tensor, moments: Moments, generator: torch.Generator) -> Tensor:
+def shuffle(vectors: Tensor, moments: RunningMoments, generator: torch.Generator) -> Tensor:
     return vectors[torch.randperm(len(vectors), generator=generator).to(vectors.device)]
 
 
@@ -114,7 +114,7 @@ class Knockout(Eval):
         tokens = slice(0, 1)
         if self.value == REGISTERS:
             tokens = slice(model.prefix - model.config.registers, model.prefix)
-        moments = [Moments() for _ in model.encoder.blocks]
+        moments = [RunningMoments() for _ in model.encoder.blocks]
         with editing_blocks(model, tokens, partial(recorded, moments)):
             accuracy(model, data)
         metrics = {}
@@ -133,7 +133,7 @@ class Knockout(Eval):
             generator = torch.Generator().manual_seed(model.config.seed)
             for table, values in zip(tables, learned, strict=True):
                 rows = values.reshape(-1, values.shape[-1])
-                moments = Moments()
+                moments = RunningMoments()
                 moments.add(rows)
                 table.data = replacement(rows, moments, generator).view_as(values)
             metrics[self.with_value(f"knockout_{how}_accuracy")] = accuracy(model, data)
@@ -146,13 +146,13 @@ def position_tables(model: ViT) -> list[nn.Parameter]:
     return [parameter for parameter in model.position.parameters() if parameter.ndim > 1]
 
 
-def recorded(moments: Sequence[Moments], layer: int, vectors: Tensor) -> Tensor:
+def recorded(moments: Sequence[RunningMoments], layer: int, vectors: Tensor) -> Tensor:
     moments[layer].add(vectors)
     return vectors
 
 
 def replaced(
-    replacement: Replacement, moments: Sequence[Moments], generator: torch.Generator, layer: int, vectors: Tensor
+    replacement: Replacement, moments: Sequence[RunningMoments], generator: torch.Generator, layer: int, vectors: Tensor
 ) -> Tensor:
     return replacement(vectors, moments[layer], generator)
 

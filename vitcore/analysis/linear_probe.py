@@ -30,7 +30,7 @@ class LinearProbe(FeatureEval):
         seen = self.features(model, data, data.train).double()  # (n, D)
         mean = seen.mean(dim=0)
         std = seen.std(dim=0, correction=0) + EPSILON
-        layer = Layer(seen.shape[1], model.config.classes, seen.device)
+        layer = LinearClassifier(seen.shape[1], model.config.classes, seen.device)
         best = -1.0
         accuracy = 0.0
         chosen = PENALTIES[0]
@@ -48,7 +48,7 @@ class LinearProbe(FeatureEval):
         )
 
 
-class Layer:
+class LinearClassifier:
     """A linear classifier of features (n, D) in float64, which starts at zero."""
 
     def __init__(self, width: int, classes: int, device: torch.device) -> None:

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, create_model
 
 from ablations.trainables.command import template, training
 from ablations.trainables.command.output import CURVE
-from ablations.trainables.trainable import Context, Outcome, Parent
+from ablations.trainables.trainable import Parent, TrainingContext, TrialOutcome
 from ablations.trainables.user_code import Description, UserCode
 from commonfloor.options import Options, explain
 from results import store
@@ -127,7 +127,9 @@ class Command(UserCode):
     def current(self) -> CommandDescription:
         return self.about.current()
 
-    def train(self, settings: Settings, run: store.Attempt, sources: Mapping[str, Parent], context: Context) -> Outcome:
+    def train(
+        self, settings: Settings, run: store.Attempt, sources: Mapping[str, Parent], context: TrainingContext
+    ) -> TrialOutcome:
         self.ensure_files()
         order = training.CommandOrder(self.template, Path(self.about.folder), settings, self.printed)
         trial = training.CommandRun(order, run, context)

@@ -63,7 +63,7 @@ class Log:
         return [line.strip() for line in lines if line.strip()]
 
 
-class Lines:
+class LineSplitter:
     """Splits the output of a command into lines, for `use`. A line ends with the output, too."""
 
     def __init__(self, use: Callable[[str], None]) -> None:

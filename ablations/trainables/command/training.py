@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from ablations import faults, machine, provenance
 from ablations.trainables.command import supervisor
-from ablations.trainables.command.output import CURVE, METRICS, Curve, Lines, Log, Report, read_correct
+from ablations.trainables.command.output import CURVE, METRICS, Curve, LineSplitter, Log, Report, read_correct
 from ablations.trainables.command.template import Template
-from ablations.trainables.trainable import Context, Outcome
+from ablations.trainables.trainable import TrainingContext, TrialOutcome
 from ablations.trainables.user_code import FOLDER, Failed
 from commonfloor.files import refuse_links
 from results import store
@@ -59,7 +59,7 @@ class CommandOrder:
 class CommandRun:
     """A run of a trial's command in the folder that earlier attempts have left."""
 
-    def __init__(self, order: CommandOrder, run: store.Attempt, context: Context) -> None:
+    def __init__(self, order: CommandOrder, run: store.Attempt, context: TrainingContext) -> None:
         self.order = order
         self.run = run
         self.context = context
@@ -81,7 +81,7 @@ class CommandRun:
         """The time of training, over all attempts that a checkpoint connects."""
         return time.monotonic() - self.began
 
-    def train(self) -> Outcome:
+    def train(self) -> TrialOutcome:
         """Run the command until it ends. Raises Failed if it fails, and Superseded as `Attempt` does."""
         with started(self.order, self.folder, self.run) as process:
             self.follow(process)
@@ -90,7 +90,10 @@ class CommandRun:
 
     def follow(self, process: "subprocess.Popen[bytes]") -> None:
         """Read what the command prints until it ends. Ask it to end once the worker has to stop."""
-        readers = {process.stdout: Lines(self.report.read_line), process.stderr: Lines(self.report.find_printed)}
+        readers = {
+            process.stdout: LineSplitter(self.report.read_line),
+            process.stderr: LineSplitter(self.report.find_printed),
+        }
         is_asked = False
         looked = time.monotonic()
         with selectors.DefaultSelector() as pipes:
@@ -132,7 +135,7 @@ class CommandRun:
         content = {"step": self.saved_step, "seconds": self.seconds}
         self.run.save_checkpoint(self.saved_step, json.dumps(content).encode())
 
-    def outcome(self, status: int) -> Outcome:
+    def outcome(self, status: int) -> TrialOutcome:
         """Return how the command ended. status: its exit status. Raises Failed."""
         if self.curve.unclear:
             self.context.warn(f"{CURVE}: a line is no object with numbers and a step: {self.curve.unclear}")
@@ -144,14 +147,14 @@ class CommandRun:
                 problem = str(error)
         if self.is_stopping():
             self.save_progress()
-            return Outcome("stopped", {}, self.seconds)
+            return TrialOutcome("stopped", {}, self.seconds)
         if self.report.diverged or self.curve.diverged:
-            return Outcome("diverged", {}, self.seconds, {"diverged_at_step": self.curve.step})
+            return TrialOutcome("diverged", {}, self.seconds, {"diverged_at_step": self.curve.step})
         if problem:
             raise Failed(problem, faults.INPUT)
         raise failure(status, self.log.last_lines(), machine.oom_kills() > self.memory_kills)
 
-    def finished(self) -> Outcome:
+    def finished(self) -> TrialOutcome:
         """Return the outcome of a finished command. Raises ValueError if what it reports is missing or not valid."""
         self.report.read_file(self.folder / METRICS)
         numbers = self.report.numbers()
@@ -159,7 +162,7 @@ class CommandRun:
         if correct is not None:
             self.run.save_correct(*correct)
             self.right = correct[1]
-        return Outcome("finished", numbers, self.seconds, {"steps": self.curve.step} if self.curve.lines else {})
+        return TrialOutcome("finished", numbers, self.seconds, {"steps": self.curve.step} if self.curve.lines else {})
 
     def is_stopping(self) -> bool:
         """Return whether the worker has to stop. SLURM's signal may reach the command a moment before the worker."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from ablations import machine
-from ablations.trainables.trainable import Context, EvalResult, Outcome, Parent
+from ablations.trainables.trainable import EvalResult, Parent, TrainingContext, TrialOutcome
 from ablations.trainables.vit import machine_checks, plugins, rank_processes
 from results import store
 from results.store.schemas import Fact, Facts
@@ -75,7 +75,7 @@ def ensure_device(config: Config, needs_gpu: bool) -> None:
             raise NoGpu(f"gpus={needed}: this process sees {visible}; as many processes without one: device=cpu")
 
 
-def train(config: Config, run: store.Attempt, parents: Mapping[str, Parent], context: Context) -> Outcome:
+def train(config: Config, run: store.Attempt, parents: Mapping[str, Parent], context: TrainingContext) -> TrialOutcome:
     """Train a config with the ranks that it asks for, and publish nothing."""
     described = machine_checks.known_cost(context.description)
     if described is not None:
@@ -99,10 +99,10 @@ def train(config: Config, run: store.Attempt, parents: Mapping[str, Parent], con
         )
     if outcome.micro_batch:
         run.record({"micro_batch": outcome.micro_batch})
-    return Outcome(outcome.status, outcome.metrics, outcome.train_seconds, asdict(outcome))
+    return TrialOutcome(outcome.status, outcome.metrics, outcome.train_seconds, asdict(outcome))
 
 
-def warn_of(facts: Facts, context: Context) -> None:
+def warn_of(facts: Facts, context: TrainingContext) -> None:
     """Warn if compilation failed, or if a step is not one CUDA graph although the config allows it."""
     why = facts.get("compile_failed")
     if why:

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from ablations import machine
 from ablations.faults import Fault
-from ablations.trainables.trainable import Compared, Context, EvalResult, Outcome, Parent, Resources, Trainable
+from ablations.trainables.trainable import (
+    Compared,
+    EvalResult,
+    Parent,
+    Resources,
+    Trainable,
+    TrainingContext,
+    TrialOutcome,
+)
 from ablations.trainables.vit import machine_checks
 from results import store
 from results.store.schemas import Fact, Metric, PlannedData, Settings, Split
@@ -236,7 +244,9 @@ class Vit(Trainable):
         training.ensure_device(Config(**settings), needs_gpu)
         return training.environment(Config(**settings))
 
-    def train(self, settings: Settings, run: store.Attempt, sources: Mapping[str, Parent], context: Context) -> Outcome:
+    def train(
+        self, settings: Settings, run: store.Attempt, sources: Mapping[str, Parent], context: TrainingContext
+    ) -> TrialOutcome:
         return training.train(Config(**settings), run, sources, context)
 
     def fault(self, error: BaseException) -> Fault | None:

@@ -15,7 +15,7 @@ from ablations.execution.launch import Place
 from ablations.execution.messages import Ended, Event, Exited, Heard, Note, Ready, Said, Started
 from ablations.execution.pool import CRASHED_STARTS, DEATHS, LONGEST_LOOK, Pool, RunSummary, Slot
 from ablations.jobs import Job
-from ablations.trainables.trainable import Context
+from ablations.trainables.trainable import TrainingContext
 from ablations.trainables.vit.training import warn_of
 from results.store.standing import Kind, Standing, Standings, Start
 from vitcore.config import Config
@@ -202,7 +202,7 @@ def test_what_another_run_finished_or_trains_goes_to_no_worker(tmp_path: Path, s
 def test_why_steps_are_not_as_by_default_is_told_once(tmp_path: Path) -> None:
     """The run shows each reason once, and none for a setting of the config."""
     events: list[Event] = []
-    context = Context(warn=lambda text: events.append(Note(text)))
+    context = TrainingContext(warn=lambda text: events.append(Note(text)))
     for facts in (
         {"cuda_graph": "the whole step", "compile_seconds": 31.0},
         {"cuda_graph": "none: cuda_graph=off"},

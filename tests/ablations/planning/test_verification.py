@@ -9,7 +9,7 @@ from closed_form import RECIPE, STUDY
 from designs import STUDY_HERE, write
 from in_process import Ablate, json_output, refusal
 
-from ablations.planning.verification import claims, sampled
+from ablations.planning.verification import reported_trials, sampled
 from results import export, store
 from results.load import load_studies
 from results.study_results import StudyResults
@@ -65,7 +65,7 @@ def test_a_difference_stands_beside_the_sd_over_seeds(
 
 
 def test_the_seed_chooses_the_trials(there: Path) -> None:
-    found = claims(there.with_suffix(".parquet"))
+    found = reported_trials(there.with_suffix(".parquet"))
     chosen = {seed: [claim.job.id for claim in sampled(found, 2, seed)] for seed in range(9)}
     assert len({*map(tuple, chosen.values())}) > 1
     assert [claim.job.id for claim in sampled(found, 2, 3)] == chosen[3]
@@ -137,5 +137,5 @@ def test_an_unfinished_trial_is_no_candidate(there: Path) -> None:
     (study,) = load_studies(there)
     study.columns["status"][:2] = ["failed", "missing"]
     export.write([study], there.with_suffix(".parquet"))
-    assert len(claims(there.with_suffix(".parquet"))) == 4
-    assert store.trial(there, study.columns["id"][0]).id not in claims(there.with_suffix(".parquet"))
+    assert len(reported_trials(there.with_suffix(".parquet"))) == 4
+    assert store.trial(there, study.columns["id"][0]).id not in reported_trials(there.with_suffix(".parquet"))

@@ -29,7 +29,7 @@ from ablations.status.view import render
 from ablations.study.reading import read_recipe
 from ablations.trainables.command import training
 from ablations.trainables.command.output import Curve, Report
-from ablations.trainables.trainable import Context
+from ablations.trainables.trainable import TrainingContext
 from results import store
 from results.store import lease
 from results.store.schemas import MetricsLine, Plan
@@ -150,7 +150,7 @@ def test_a_running_command_shows_its_metric(tmp_path: Path) -> None:
     order = training.CommandOrder(None, tmp_path, {}, {})
     with store.claim(store.trial(runs, first.id), lease.Watch()) as attempt:
         attempt.progress = lambda step, numbers: seen.append((step, numbers))
-        running = training.CommandRun(order, attempt, Context())
+        running = training.CommandRun(order, attempt, TrainingContext())
         (running.folder / "metrics.jsonl").write_text('{"step": 4, "score": 0.25, "loss": NaN}\n')
         running.save_curve()
     assert seen == [(4, {"score": 0.25})]

@@ -10,7 +10,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from vitcore.analysis import balanced
 from vitcore.analysis.calibration import BINS, brier_score, calibration_error
 from vitcore.analysis.evals import EVAL, find
-from vitcore.analysis.linear_probe import Layer
+from vitcore.analysis.linear_probe import LinearClassifier
 from vitcore.analysis.neighbors import NEIGHBORS, TEMPERATURE, votes
 from vitcore.config import Config
 from vitcore.contracts import contracts
@@ -51,7 +51,7 @@ def test_votes_of_neighbors_equal_scikit_learn(n: int) -> None:
 def test_a_linear_probe_equals_scikit_learn(penalty: float) -> None:
     """The bias has no penalty. Their objective is ours times n / penalty."""
     x, labels = sample(300, 8, 4)
-    layer = Layer(8, 4, x.device)
+    layer = LinearClassifier(8, 4, x.device)
     layer.fit(x, labels, 10 * penalty)  # an earlier penalty leaves no trace
     layer.fit(x, labels, penalty)
     theirs = LogisticRegression(C=1 / (penalty * len(x)), tol=1e-10, max_iter=10_000).fit(x.numpy(), labels.numpy())

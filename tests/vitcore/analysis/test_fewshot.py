@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vitcore.analysis.eval import features, trial_data
-from vitcore.analysis.few_shot import DRAWS, Probe, few_shot, support
+from vitcore.analysis.few_shot import DRAWS, RidgeProbe, few_shot, support
 from vitcore.config import Config
 from vitcore.data.splits import load
 from vitcore.model.vit import ViT
@@ -40,7 +40,7 @@ def test_probe_equals_a_direct_solve(n: int, width: int) -> None:
     x[:, 2] = 5.0
     tests, _ = sample(33, width, 5)
     expected = direct(x.numpy(), labels.numpy(), 5, tests.numpy())
-    np.testing.assert_allclose(Probe.fit(x, labels, 5).scores(tests), expected, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(RidgeProbe.fit(x, labels, 5).scores(tests), expected, rtol=1e-8, atol=1e-10)
 
 
 def test_support_is_balanced_nested_and_a_function_of_seed_and_draw() -> None:
