@@ -82,7 +82,8 @@ def read_study(path: Path, request: Columns) -> StudyResults:
     origin = f"{path.name} (SHA-256 {hashlib.sha256(content).hexdigest()[:12]})"
     try:
         seed = seed_column(table, request)
-        runs = list(long_runs(table, request, seed) if request.arms else wide_runs(table, request, seed))
+        read_runs = long_runs if request.arms else wide_runs
+        runs = list(read_runs(table, request, seed))
         check_arms(runs)
         plan = new_plan(runs, origin, request, is_numbered=not seed)
     except ValueError as error:
@@ -132,7 +133,9 @@ def as_dict(value: object) -> dict[str, Any] | None:
             value = ast.literal_eval(value)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             return None
-    return value if isinstance(value, dict) else None
+    if isinstance(value, dict):
+        return value
+    return None
 
 
 def column(table: pd.DataFrame, option: str, name: str) -> str:

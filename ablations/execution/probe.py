@@ -81,13 +81,17 @@ class Probe:
     def read(self, runs: Path) -> "Findings | None":
         """Return what the probes of a run directory found, or None if one of them has not ended."""
         metrics = self.compared_metrics
-        first = {name: read_numbers(folder(runs, FIRST), job.id, metrics) for name, job in self.jobs.items()}
+        first: dict[str, Numbers] = {}
+        for name, job in self.jobs.items():
+            numbers = read_numbers(folder(runs, FIRST), job.id, metrics)
+            if numbers is None:
+                return None
+            first[name] = numbers
         other_seed = read_numbers(folder(runs, FIRST), self.other_seed.id, metrics)
         again = read_numbers(folder(runs, AGAIN), self.jobs[self.plan.baseline].id, metrics)
-        known = {name: numbers for name, numbers in first.items() if numbers is not None}
-        if len(known) < len(first) or again is None or other_seed is None:
+        if again is None or other_seed is None:
             return None
-        return Findings(self, known, again, other_seed)
+        return Findings(self, first, again, other_seed)
 
     @property
     def compared_metrics(self) -> list[str]:
@@ -119,8 +123,7 @@ def read_numbers(runs: Path, probe_id: str, metrics: Sequence[str]) -> Numbers |
     numbers: dict[str, Any] = {OUTCOME: trial_record.values["status"]}
     for name in metrics:
         numbers[name] = trial_record.values.get(name)
-    curves = {key for line in trial_record.history for key in line}
-    for key in curves:
+    for key in set[str]().union(*trial_record.history):
         if not TIMES.search(key):
             numbers[f"{key} of the curve"] = [line.get(key) for line in trial_record.history]
     if trial_record.correct is not None:
@@ -158,12 +161,19 @@ class Findings:
         """Whether another seed makes a difference."""
         if not self.same(self.other_seed, self.baseline):
             return Verdict.DIFFERS
+        return self.verdict_of_same
+
+    @property
+    def verdict_of_same(self) -> Verdict:
+        """The verdict on numbers that are the same where they are compared."""
         return Verdict.UNKNOWN if self.unstable else Verdict.DEAD
 
     def reference(self, arm: Arm) -> Arm:
         """Return the arm that an arm is compared with. The baselines along a curve have the study's main baseline."""
         plan = self.probe.plan
-        return plan.arms_by_name[plan.baseline if arm.name == arm.baseline else arm.baseline]
+        if arm.name == arm.baseline:
+            return plan.baseline_arm
+        return plan.arms_by_name[arm.baseline]
 
     def verdict(self, arm: Arm) -> Verdict:
         reference = self.reference(arm)
@@ -173,7 +183,7 @@ class Findings:
             return Verdict.DIFFERS
         if self.changed(arm).keys() <= {*self.probe.plan.inert}:
             return Verdict.INERT
-        return Verdict.UNKNOWN if self.unstable else Verdict.DEAD
+        return self.verdict_of_same
 
     def changed(self, arm: Arm) -> Settings:
         """Return the settings in which an arm differs from the arm that it is compared with."""
@@ -201,7 +211,9 @@ class Findings:
         if not dead:
             return
         changed = self.changed(dead[0])
-        others = f" (and {len(dead) - 1} more arms)" if dead[1:] else ""
+        others = ""
+        if dead[1:]:
+            others = f" (and {len(dead) - 1} more arms)"
         raise ValueError(
             f"{plan.name}: {assignments(changed)}{others} gave the baseline's numbers in a probe: the code ignores it, "
             "or the probe is too short to show it: mend the code, lengthen `probe`, "

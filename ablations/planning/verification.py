@@ -55,8 +55,10 @@ class ComparedMetric:
         return math.isclose(self.theirs, self.ours, rel_tol=FLOAT32)
 
     def text(self, name: str) -> str:
-        if self.theirs is None or self.ours is None:
-            return f"{name} only {'here' if self.theirs is None else 'there'}"
+        if self.theirs is None:
+            return f"{name} only here"
+        if self.ours is None:
+            return f"{name} only there"
         text = f"{name} {self.theirs:.6g} there, {self.ours:.6g} here: {self.ours - self.theirs:+.2g}"
         if self.seed_sd:
             text += f", {abs(self.ours - self.theirs) / self.seed_sd:.2g} times the sd over seeds ({self.seed_sd:.2g})"
@@ -156,24 +158,24 @@ def verified(reported: ReportedTrial, runs: Path) -> Verified:
     outcome: Outcome = "failed"
     reason = str(ours.row["reason"])
     metrics: dict[str, ComparedMetric] = {}
+    machine: dict[str, tuple[str, str]] = {}
     if ours.has_ended:
         metrics = differences(theirs, ours, reported.spread)
         outcome, reason = compared(theirs, ours, metrics)
+        machine = machines(theirs.row, ours.row)
     job = reported.job
     seed = int(job.config["seed"])
-    machine = machines(theirs.row, ours.row) if ours.has_ended else {}
     return Verified(reported.study, job.arm, seed, job.id, outcome, reason, metrics, machine)
 
 
 def differences(theirs: ForeignTrial, ours: ForeignTrial, spread: Mapping[str, float]) -> dict[str, ComparedMetric]:
     """Return the metrics that are not equal."""
     before, now = theirs.result()["metrics"], ours.result()["metrics"]
-    names = dict.fromkeys([*before, *now])
-    return {
-        name: ComparedMetric(before.get(name), now.get(name), spread.get(name))
-        for name in names
-        if before.get(name) != now.get(name)
-    }
+    differing = {}
+    for name in dict.fromkeys([*before, *now]):
+        if before.get(name) != now.get(name):
+            differing[name] = ComparedMetric(before.get(name), now.get(name), spread.get(name))
+    return differing
 
 
 def compared(theirs: ForeignTrial, ours: ForeignTrial, metrics: Mapping[str, ComparedMetric]) -> tuple[Outcome, str]:
@@ -181,17 +183,25 @@ def compared(theirs: ForeignTrial, ours: ForeignTrial, metrics: Mapping[str, Com
     before, now = theirs.row["weights_sha256"], ours.row["weights_sha256"]
     if theirs.row["status"] != ours.row["status"]:
         return "differs", f"{theirs.row['status']} there, {ours.row['status']} here"
+    if not all(difference.is_rounding for difference in metrics.values()):
+        return "differs", ""
     if metrics:
-        return "rounded" if all(difference.is_rounding for difference in metrics.values()) else "differs", ""
-    if before and before == now:
+        return "rounded", ""
+    if not before or not now:
+        return "equal", "no weights are known"
+    if before == now:
         return "identical", ""
-    return "equal", "other weights" if before and now else "no weights are known"
+    return "equal", "other weights"
 
 
 def machines(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     """Return field -> (there, here) for the known facts of code, device and versions that differ."""
     before, now = comparable_fields(theirs), comparable_fields(ours)
-    return {name: (before[name], now[name]) for name in before if before[name] and before[name] != now.get(name)}
+    differing = {}
+    for name, there in before.items():
+        if there and there != now.get(name):
+            differing[name] = (there, now[name])
+    return differing
 
 
 def summary(source: Path, results: Sequence[Verified], candidates: int, seed: int) -> str:

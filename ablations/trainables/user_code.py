@@ -52,13 +52,15 @@ class Reported(Options):
 
     def metric(self, name: str) -> Metric:
         higher = self.better == "higher"
-        unit = f" {self.unit}" if self.unit else ""
         if self.unit == "fraction":
             is_accuracy = self.per_image or (higher and name.endswith("accuracy"))
             content = {**ACCURACY, "higher_is_better": higher, "is_accuracy": is_accuracy}
             if self.per_image:
                 content["per_image"] = True
             return Metric(name=name, **content)
+        unit = ""
+        if self.unit:
+            unit = f" {self.unit}"
         return Metric(name=name, higher_is_better=higher, unit=unit, unit_of_difference=unit)
 
 
@@ -91,11 +93,14 @@ class Description(Options):
         if len(earlier.files) != len(earlier.file_digests):  # of an earlier version
             return "" if self.digest == earlier.digest else f"some of {listed(self.files)}"
         before = dict(zip(earlier.files, earlier.file_digests, strict=True))
-        kinds = {
-            "edited": [name for name in now if name in before and now[name] != before[name]],
-            "added": [name for name in now if name not in before],
-            "removed": [name for name in before if name not in now],
-        }
+        kinds: dict[str, list[str]] = {"edited": [], "added": [], "removed": []}
+        for name in sorted(now.keys() | before.keys()):
+            if name not in before:
+                kinds["added"].append(name)
+            elif name not in now:
+                kinds["removed"].append(name)
+            elif now[name] != before[name]:
+                kinds["edited"].append(name)
         return "; ".join(f"{kind}: {listed(names)}" for kind, names in kinds.items() if names)
 
     @property
@@ -129,7 +134,9 @@ class UserCode(Trainable):
         declared = [name for name, reported in about.metrics.items() if reported.per_image]
         if len(declared) > 1:
             raise ValueError(f"metrics: per_image: for one metric, not {' and '.join(declared)}")
-        self.per_image = declared[0] if declared else PER_IMAGE
+        self.per_image = PER_IMAGE
+        if declared:
+            self.per_image = declared[0]
         self.default_metric = next(iter(about.metrics))
         self.files = about.files
 
@@ -202,8 +209,11 @@ class UserCode(Trainable):
 
     def leftovers(self, attempt: Path) -> list[Path]:
         """See Trainable. They are the large files in the folder of the code, such as its checkpoints."""
-        files = [path for path in sorted((attempt / FOLDER).rglob("*")) if path.is_file() and not path.is_symlink()]
-        return [path for path in files if path.stat().st_size > LARGE]
+        large = []
+        for path in sorted((attempt / FOLDER).rglob("*")):
+            if path.is_file() and not path.is_symlink() and path.stat().st_size > LARGE:
+                large.append(path)
+        return large
 
     def fault(self, error: BaseException) -> Fault | None:
         return error.fault if isinstance(error, Failed) else None
@@ -218,13 +228,15 @@ def code_files(path: Path) -> Iterator[Path]:
     if path.is_file():
         yield path
     for parent, folders, files in os.walk(path):
-        folders[:] = [one for one in folders if is_code(Path(parent, one))]
-        yield from (Path(parent, file) for file in files if not file.startswith("."))
+        folders[:] = [name for name in folders if is_code(Path(parent, name))]
+        for file in files:
+            if not file.startswith("."):
+                yield Path(parent, file)
 
 
 def is_code(folder: Path) -> bool:
-    of_runs = (folder / name for name in ("trials", "ledger"))
-    is_run_directory = (folder / "studies").is_dir() and any(path.is_dir() for path in of_runs)
+    has_trials = (folder / "trials").is_dir() or (folder / "ledger").is_dir()
+    is_run_directory = has_trials and (folder / "studies").is_dir()
     return not (folder.name.startswith(".") or folder.name in SKIPPED or is_run_directory)
 
 
@@ -247,5 +259,7 @@ def file_digest(path: Path) -> str:
 
 def listed(names: Sequence[str]) -> str:
     """Return the first names as text, and how many follow."""
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
+    text = ", ".join(names[:SHOWN])
+    if len(names) > SHOWN:
+        text += f" and {len(names) - SHOWN} more"
+    return text

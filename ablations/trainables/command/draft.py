@@ -31,7 +31,7 @@ def draft(train: str, metrics: Sequence[str], folder: str) -> "Draft":
     drafted = Draft(train, words, read_help(words), tuple(metrics), folder)
     if drafted.seed and drafted.seed.is_given(words) and "seed" not in drafted.braced:
         raise ValueError(f"--train: {drafted.seed.name}: leave the seed out, because studies set it")
-    names = [*(option.name for option in drafted.known), *drafted.to_fill]
+    names = [option.name for option in drafted.known] + drafted.to_fill
     template.parse(drafted.command, drafted.help.spelling, names)
     return drafted
 
@@ -49,7 +49,7 @@ class Draft:
     @property
     def braced(self) -> set[str]:
         """The names in braces that the user gave."""
-        return {name for word in self.words for name in template.NAME.findall(word)}
+        return {*template.NAME.findall(" ".join(self.words))}
 
     # -- the options and what becomes of them --------------------------------------------------------------------------
 
@@ -104,13 +104,15 @@ class Draft:
         takes_value = False
         for word in self.words[script_end(self.words) :]:
             if word.startswith("-"):
-                takes_value = "=" not in word and any(
-                    option.is_given([word]) and not option.is_flag for option in self.help.options
-                )
+                takes_value = "=" not in word and self.is_value_next(word)
                 continue
             given += not takes_value
             takes_value = False
         return self.help.arguments[given:]
+
+    def is_value_next(self, word: str) -> bool:
+        """Return whether a word of the command names an option that takes a value."""
+        return any(option.is_given([word]) and not option.is_flag for option in self.help.options)
 
     @property
     def required(self) -> list[str]:
@@ -125,8 +127,12 @@ class Draft:
     @property
     def unfilled(self) -> list[str]:
         """What the recipe lacks."""
-        keys = {"config": self.known, "metrics": self.metrics}
-        return self.to_fill + [key for key, content in keys.items() if not content]
+        lacking = self.to_fill
+        if not self.known:
+            lacking.append("config")
+        if not self.metrics:
+            lacking.append("metrics")
+        return lacking
 
     @property
     def other_arguments(self) -> list[str]:
@@ -139,8 +145,8 @@ class Draft:
     def command(self) -> str:
         """The template: the user's words, and what is missing."""
         words = []
+        own = {**dict.fromkeys(SEEDS, "seed"), **dict.fromkeys(FOLDERS, "folder")}
         for name in self.arguments:
-            own = {**dict.fromkeys(SEEDS, "seed"), **dict.fromkeys(FOLDERS, "folder")}
             words.append(f"{{{own.get(plain_name(name), name)}}}")
         for name in self.required:
             words += self.spelled(name, name)
@@ -154,13 +160,15 @@ class Draft:
         if self.help.is_hydra and HYDRA_FOLDER not in self.train:
             folders.append(HYDRA_FOLDER)
         for name in folders:
-            quoted = [f"\"{name}='{{folder}}'\""]  # for Hydra: a path may hold `=` or a comma
-            words += quoted if self.help.is_hydra else self.spelled(name, "folder")
+            if self.help.is_hydra:
+                words.append(f"\"{name}='{{folder}}'\"")  # a path may hold `=` or a comma
+            else:
+                words += self.spelled(name, "folder")
         return " ".join([self.train, *words])
 
     def spelled(self, key: str, name: str) -> list[str]:
         """Return the words that give an option the value of a name in braces."""
-        return [word.replace("{key}", key).replace("{value}", f"{{{name}}}") for word in self.help.spelling.split()]
+        return self.help.spelling.replace("{key}", key).replace("{value}", f"{{{name}}}").split()
 
     def text(self) -> str:
         """Return the recipe as YAML."""
@@ -189,11 +197,17 @@ class Draft:
         """Yield the lines of `config`. A setting that cannot stay as it is stands in a comment."""
         rows = [(f"  # {name}:", "required") for name in self.other_arguments]
         for option in self.settings:
-            value = "" if option.problem and not option.is_flag else f" {inline(option.default)}"
-            begin = "  # " if option.problem or option.is_required else "  "
-            rows.append((f"{begin}{inline(option.name)}:{value}", comment(option)))
+            text = f"{inline(option.name)}:"
+            if option.is_flag or not option.problem:
+                text += f" {inline(option.default)}"
+            if option.problem or option.is_required:
+                text = f"# {text}"
+            rows.append((f"  {text}", comment(option)))
         width = min(WIDEST, max((len(text) for text, _ in rows), default=0))
-        yield "config:" if self.known else "config: {}  # uncomment what varies, and delete the braces"
+        if self.known:
+            yield "config:"
+        else:
+            yield "config: {}  # uncomment what varies, and delete the braces"
         for text, reason in rows:
             yield f"{text:{width}}  # {reason}" if reason else text
 
@@ -234,8 +248,10 @@ def comment(option: ScriptOption) -> str:
         parts.append(option.problem)
     if option.choices and option.problem:
         parts.append(f"one of {', '.join(map(str, option.choices))}")
-    text = option.help if len(option.help) <= LONGEST_COMMENT else f"{option.help[:LONGEST_COMMENT].rstrip()} ..."
-    return ": ".join(part for part in ("; ".join(parts), text) if part)
+    text = option.help
+    if len(text) > LONGEST_COMMENT:
+        text = f"{text[:LONGEST_COMMENT].rstrip()} ..."
+    return ": ".join(filter(None, ("; ".join(parts), text)))
 
 
 def inline(value: Any) -> str:

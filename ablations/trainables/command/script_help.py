@@ -137,8 +137,8 @@ def output_of(words: Sequence[str]) -> str:
             end(process)
         if status != 0:
             errors.seek(0)
-            lines = errors.read(MOST).decode(errors="replace").split("\n")
-            last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed no error")
+            lines = errors.read(MOST).decode(errors="replace").rstrip().split("\n")
+            last = lines[-1].strip() or "it printed no error"
             raise ValueError(f"{command} failed with exit status {status}: {printable(last)[:200]}")
     return output.decode(errors="replace")
 
@@ -185,11 +185,13 @@ def boxed_row(row: str) -> str:
         return " " * (2 + len(row) - len(row.lstrip())) + "  ".join(cells)
     long = [name for name in names if name.startswith("--")]
     off = long[1:]  # what turns a switch off
-    spec = ", ".join(name for name in names if name not in off) + (f" / {off[0]}" if off else "")
+    spec = ", ".join(name for name in names if name not in off)
+    if off:
+        spec += f" / {off[0]}"
     if others and BOXED_TYPE.fullmatch(others[0]):
-        kind, _, limits = others[0].partition(" [")
+        kind, bracket, limits = others[0].partition(" [")
         spec += f" {kind}"
-        others = [*others[1:], f"[{limits}" if limits else ""]
+        others = [*others[1:], bracket.strip() + limits]
     return f"  {spec}  {' '.join(others)}"
 
 
@@ -202,14 +204,18 @@ def parse(text: str) -> ScriptHelp:
         has_equals = has_equals or re.search(r"--[\w.-]+=", spec) is not None
         option = read_option(spec, help)
         is_required = option.is_required or option.name in required
-        spellings = tuple(match[0] for match in OPTION_NAME.finditer(spec))
+        spellings = tuple(OPTION_NAME.findall(spec))
         options.setdefault(option.name, replace(option, is_required=is_required, spellings=spellings))
-    found = [option for option in options.values() if option.name not in USUAL]
-    if not has_equals:
-        return ScriptHelp(found, required_arguments(text), "--{key} {value}")
-    problem = "a flag: write it into `train`"
-    found = [replace(option, problem=problem) if option.is_flag else option for option in found]
-    return ScriptHelp(found, required_arguments(text), "--{key}={value}")
+    found = []
+    for option in options.values():
+        if has_equals and option.is_flag:
+            option = replace(option, problem="a flag: write it into `train`")
+        if option.name not in USUAL:
+            found.append(option)
+    spelling = "--{key} {value}"
+    if has_equals:
+        spelling = "--{key}={value}"
+    return ScriptHelp(found, required_arguments(text), spelling)
 
 
 def option_entries(text: str) -> Iterator[tuple[str, str]]:
@@ -231,11 +237,11 @@ def option_entries(text: str) -> Iterator[tuple[str, str]]:
 def read_option(spec: str, help: str) -> ScriptOption:
     """Return the option that begins a line of help, as `-b N, --batch-size N` or `--amp / --no-amp`."""
     on, _, off = spec.partition(" / ")
-    matches = list(OPTION_NAME.finditer(on))
-    names = [match[0][2:] for match in matches if match[0].startswith("--")]
-    opposites = [match[0][2:] for match in OPTION_NAME.finditer(off) if match[0].startswith("--")]
+    names = long_names(on)
+    opposites = long_names(off)
     opposites += [name for name in names if name.startswith(("no-", "no_")) and name[3:] in names]
-    metavar = on[matches[-1].end() :].lstrip(" =").strip() if matches else ""
+    *_, metavar = OPTION_NAME.split(on)
+    metavar = metavar.lstrip(" =").strip()
     if not names:
         short = spec.split()[0]
         return ScriptOption(short.lstrip("-"), help, problem=f"has a short name only: write {short} into `train`")
@@ -244,6 +250,10 @@ def read_option(spec: str, help: str) -> ScriptOption:
     if metavar in ("", "<bool>"):
         return flag(names[0], help)
     return read_value(names[0], metavar, help)
+
+
+def long_names(spec: str) -> list[str]:
+    return [name[2:] for name in OPTION_NAME.findall(spec) if name.startswith("--")]
 
 
 def flag(name: str, help: str, problem: str = "") -> ScriptOption:
@@ -266,7 +276,7 @@ def read_value(name: str, metavar: str, help: str) -> ScriptOption:
     choices: tuple[Any, ...] = ()
     separator = "," if metavar.startswith("{") else "|"
     if re.fullmatch(r"[\[{<][^\[\]{}<>\s]+[\]}>]", metavar) and (separator in metavar or metavar.startswith("{")):
-        choices = tuple(literal(text) for text in metavar[1:-1].split(separator))
+        choices = tuple(map(literal, metavar[1:-1].split(separator)))
     option = ScriptOption(name, help, choices=choices, is_required=re.search(r"\[[^\[]*required\]", help) is not None)
     if not choices and (" " in kind or "..." in kind or kind.startswith("list[")):
         return replace(option, problem=SEVERAL)
@@ -285,8 +295,11 @@ def read_value(name: str, metavar: str, help: str) -> ScriptOption:
         return replace(option, default=default, choices=("True", "False"))
     if choices and default not in choices:
         choices = (*choices, default)
-    low, high = bounds(help) if isinstance(default, int | float) else (None, None)
-    return replace(option, default=default, choices=choices, low=low, high=high)
+    option = replace(option, default=default, choices=choices)
+    if isinstance(default, int | float):
+        low, high = bounds(help)
+        return replace(option, low=low, high=high)
+    return option
 
 
 def default_text(help: str, choices: Sequence[Any]) -> str | None:
@@ -299,8 +312,9 @@ def default_text(help: str, choices: Sequence[Any]) -> str | None:
         written = first_value(rest, is_bare=found[1] != "(")
     if written is None or written in ("(dynamic)", "==SUPPRESS=="):
         return None
-    is_none = written.lower() == "none" and written not in choices
-    return "None" if is_none else written
+    if written.lower() == "none" and written not in choices:
+        return "None"
+    return written
 
 
 def first_value(text: str, is_bare: bool) -> str | None:
@@ -318,7 +332,9 @@ def first_value(text: str, is_bare: bool) -> str | None:
         return "None"
     if is_bare:
         value = value.rstrip(".,;")
-    return None if " " in value or value.startswith(("[", "(", "{", "<")) else value
+    if " " in value or value.startswith(("[", "(", "{", "<")):
+        return None
+    return value
 
 
 def typed(text: str, kind: str) -> Any:
@@ -336,7 +352,9 @@ def literal(text: str) -> Any:
     """Return a whole number, a number or the text itself."""
     if WHOLE.fullmatch(text):
         return int(text)
-    return float(text) if NUMBER.fullmatch(text) else text
+    if NUMBER.fullmatch(text):
+        return float(text)
+    return text
 
 
 def bounds(help: str) -> tuple[float | None, float | None]:
@@ -345,14 +363,20 @@ def bounds(help: str) -> tuple[float | None, float | None]:
         for part in group.split("; "):
             found = RANGE.fullmatch(part)
             if found and (found[1] or found[2]):
-                return (float(found[1]) if found[1] else None), (float(found[2]) if found[2] else None)
+                return bound(found[1]), bound(found[2])
     return None, None
+
+
+def bound(text: str | None) -> float | None:
+    return None if text is None else float(text)
 
 
 def required_names(text: str) -> set[str]:
     """Return the options that argparse's usage names outside brackets."""
     usage = re.search(r"^usage: (.*?)(?:\n\s*\n|\Z)", text, re.DOTALL | re.MULTILINE)
-    rest = usage[1] if usage else ""
+    rest = ""
+    if usage:
+        rest = usage[1]
     shorter = None
     while rest != shorter:
         shorter = rest

@@ -1,5 +1,6 @@
 """What a survey of images reports: classes, shapes, duplicates, and what a data set leaves out."""
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,7 +22,9 @@ FEW_TESTS = 10  # test images of a class
 
 def example(word: str, names: Sequence[str], said: str, then: str = "", noun: str = "image") -> list[str]:
     """Return a line on the number of some images, with the first as an example, or [] if there are none."""
-    return [f"{word:8} {amount_text(len(names), noun)} {said}, such as {names[0]}{then}"] if names else []
+    if not names:
+        return []
+    return [f"{word:8} {amount_text(len(names), noun)} {said}, such as {names[0]}{then}"]
 
 
 def image_notes(images: Mapping[str, Facts]) -> Iterator[str]:
@@ -42,7 +45,9 @@ def outliers(images: Mapping[str, Facts]) -> list[str]:
     sides = {name: min(image.size) for name, image in images.items()}
     median = float(np.median(list(sides.values())))
     outside = [f"{name} ({side} pixels)" for name, side in sides.items() if not median / 2 <= side <= 2 * median]
-    return outside if len(outside) <= MOST_OUTLIERS * len(sides) else []
+    if len(outside) > MOST_OUTLIERS * len(sides):
+        return []
+    return outside
 
 
 def shape_notes(images: Mapping[str, Facts]) -> Iterator[str]:
@@ -65,7 +70,9 @@ def class_notes(classes: Sequence[str], train: Sequence[int], test: Sequence[int
     train, test: the number of training and test images of each class.
     """
     large, small = int(np.argmax(train)), int(np.argmin(train))
-    answer = "one class" if train[large] == train[small] else f"'{classes[large]}', the largest class,"
+    answer = f"'{classes[large]}', the largest class,"
+    if train[large] == train[small]:
+        answer = "one class"
     yield f"chance   always answering {answer} is right on {test[large] / sum(test):.1%} of the test images"
     ratio = train[large] / train[small]
     if ratio >= LEAST_RATIO:
@@ -117,16 +124,19 @@ def duplicate_notes(
     names: index of an image -> its name. labels (M,). test: indices of the test images.
     """
     tested = set(test.tolist())
-    leaks, copies, contradictions = [], [], []
+    leaks: list[tuple[int, int]] = []
+    copies: list[tuple[int, int]] = []
+    contradictions: list[tuple[int, int]] = []
     for group in groups:
         trained = [index for index in group if index not in tested]
         in_test = [index for index in group if index in tested]
-        if trained:
-            leaks += [(index, trained[0]) for index in in_test]
+        leaks += itertools.product(in_test, trained[:1])
         for part in (trained, in_test):
-            copies += [(index, part[0]) for index in part[1:]]
-        others = [index for index in group if labels[index] != labels[group[0]]]
-        contradictions += [(index, group[0]) for index in others[:1]]
+            copies += itertools.product(part[1:], part[:1])
+        for index in group:
+            if labels[index] != labels[group[0]]:
+                contradictions.append((index, group[0]))
+                break
 
     def pairs(equal_pairs: list[tuple[int, int]]) -> list[str]:
         return [f"{names(first)} = {names(second)}" for first, second in equal_pairs]
@@ -145,17 +155,22 @@ def left_out_notes(root: Path, listing: Listing[Path]) -> Iterator[str]:
     """Yield a line on each kind of images and folders in `root` that are not in its listing, if there are any."""
     parts = [root / part for part in listing.parts] or [root]
     yield from folder_notes(root, listing)
-    odd = [file for part in parts for file in files_of_classes(part, listing, root) if not has_suffix(file)]
-    kinds = dict(zip(odd, in_threads(image_kind, odd), strict=True))
-    unsupported = [file for file in odd if kinds[file] in UNSUPPORTED]
-    supported = [file for file in odd if kinds[file] and kinds[file] not in UNSUPPORTED]
-    stray = [file for folder in dict.fromkeys((root, *parts)) for file in stray_images(folder)]
-
-    def names(files: list[Path]) -> list[str]:
-        return [f"{file.relative_to(root)} ({kinds[file]})" for file in files]
-
-    yield from example("skipped", names(supported), "left out because of the ending", ": rename or convert them")
-    yield from example("unread", names(unsupported), "left out because of the format", ": convert them")
+    odd: list[Path] = []
+    for part in parts:
+        odd += itertools.filterfalse(has_suffix, files_of_classes(part, listing, root))
+    supported: list[str] = []
+    unsupported: list[str] = []
+    for file, kind in zip(odd, in_threads(image_kind, odd), strict=True):
+        described = f"{file.relative_to(root)} ({kind})"
+        if kind in UNSUPPORTED:
+            unsupported.append(described)
+        elif kind:
+            supported.append(described)
+    stray: list[Path] = []
+    for folder in dict.fromkeys((root, *parts)):
+        stray += stray_images(folder)
+    yield from example("skipped", supported, "left out because of the ending", ": rename or convert them")
+    yield from example("unread", unsupported, "left out because of the format", ": convert them")
     yield from example("stray", [str(file.relative_to(root)) for file in stray], "left out, in no class folder")
 
 
@@ -164,7 +179,7 @@ def folder_notes(root: Path, listing: Listing[Path]) -> Iterator[str]:
     names = folder_names(root)
     others = [name for name in names if name not in listing.parts]
     if listing.parts and others:
-        yield f"ignored  {', '.join(f'{name}/' for name in others)}: only {'/ and '.join(listing.parts)}/ are read"
+        yield f"ignored  {'/, '.join(others)}/: only {'/ and '.join(listing.parts)}/ are read"
     named = [name for name in listing.classes if name.casefold() in (*TRAIN, *TESTS)]
     if named and not listing.parts:
         yield f"names    '{named[0]}' is taken for a class, as there is no train/"
@@ -196,5 +211,9 @@ def image_kind(file: Path) -> str:
     except OSError:
         return ""
     except ValueError:  # of no format that is read
-        kinds = (kind for mark, kind in STARTS.items() if start.startswith(mark))
-        return BRANDS.get(start[8:], "") if start[4:8] == b"ftyp" else next(kinds, "")
+        if start[4:8] == b"ftyp":
+            return BRANDS.get(start[8:], "")
+        for mark, kind in STARTS.items():
+            if start.startswith(mark):
+                return kind
+        return ""
