@@ -124,4 +124,7 @@ def kept_weights(keep: Keep, plans: Iterable[Plan]) -> Callable[[str], bool]:
         entries += plan.stages
         if keep == "baseline":
             entries += [arm for arm in plan.arms if arm.name == arm.baseline]
-    return {trial.id for entry in entries for trial in entry.trials}.__contains__
+    ids: set[str] = set()
+    for entry in entries:
+        ids.update(entry.ids.values())
+    return ids.__contains__

@@ -145,16 +145,16 @@ def column(table: pd.DataFrame, option: str, name: str) -> str:
         return found[0]
     if found:
         raise ValueError(f"{option}={name}: several columns end so: {', '.join(found)}")
-    names = [str(one) for one in table.columns]
+    names = list(map(str, table.columns))
     raise ValueError(f"{option}={name}: no such column{spelling_hint(name, names)} (there: {', '.join(names[:20])})")
 
 
 def columns_like(table: pd.DataFrame, name: str) -> list[str]:
     """Return the column of this name, or else those that end in it."""
-    names = [str(one) for one in table.columns]
+    names = list(map(str, table.columns))
     if name in names:
         return [name]
-    return [one for one in names if one.endswith((f".{name}", f"/{name}"))]
+    return [longer for longer in names if longer.endswith((f".{name}", f"/{name}"))]
 
 
 def seed_column(table: pd.DataFrame, request: Columns) -> str:
@@ -171,19 +171,20 @@ def long_runs(table: pd.DataFrame, request: Columns, seed: str) -> Iterator[Impo
     """Yield the run of each row. seed: the column of seeds, or "" to number the runs of each arm."""
     arms = {name: table[column(table, "--arm", name)] for name in request.arms}
     metrics = {name: table[column(table, "--metric", name)] for name in request.metrics}
-    states = next((table[name] for name in table.columns if name.lower() in STATES), None)
+    states = [table[name] for name in table.columns if name.lower() in STATES]
     repeats = Counter[tuple[Any, ...]]()
     for row, label in enumerate(table.index):
         settings = {name: setting(values[label]) for name, values in arms.items()}
         arm = tuple(settings.values())
-        number = as_seed(table[seed][label], row) if seed else repeats[arm]
+        number = repeats[arm]
         repeats[arm] += 1
-        yield ImportedRun(
-            settings,
-            number,
-            {name: as_number(name, values[label], row) for name, values in metrics.items()},
-            "" if states is None else str(states[label]).lower(),
-        )
+        if seed:
+            number = as_seed(table[seed][label], row)
+        numbers = {name: as_number(name, values[label], row) for name, values in metrics.items()}
+        state = ""
+        if states:
+            state = str(states[0][label]).lower()
+        yield ImportedRun(settings, number, numbers, state)
 
 
 def wide_runs(table: pd.DataFrame, request: Columns, seed: str) -> Iterator[ImportedRun]:
@@ -199,16 +200,21 @@ def wide_runs(table: pd.DataFrame, request: Columns, seed: str) -> Iterator[Impo
         if not seed:
             labels = labels[: table[name].notna().to_numpy().nonzero()[0].max(initial=-1) + 1]
         for row, label in enumerate(labels):
-            number = as_seed(table[seed][label], row) if seed else row
+            number = row
+            if seed:
+                number = as_seed(table[seed][label], row)
             yield ImportedRun({"arm": name}, number, {metric: as_number(name, table[name][label], row)})
 
 
 def setting(value: Any) -> Any:
     """Return a cell as plain JSON, with 2 for 2.0, to which pandas turns a column with empty cells."""
-    plain = value.item() if hasattr(value, "item") else value
-    if isinstance(plain, float) and plain.is_integer():
-        return int(plain)
-    return "" if isinstance(plain, float) and math.isnan(plain) else plain
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, float) and math.isnan(value):
+        return ""
+    return value
 
 
 def as_seed(value: Any, row: int) -> int:
@@ -243,8 +249,12 @@ def check_arms(runs: Sequence[ImportedRun]) -> None:
 
 def baseline_name(runs: Sequence[ImportedRun], request: Columns) -> str:
     """Return the name of the arm that the request names, by its value alone if one column tells the arms apart."""
-    arms = list(dict.fromkeys(run.arm for run in runs))
-    values = {str(next(iter(run.settings.values()))): run.arm for run in runs if len(run.settings) == 1}
+    arms = dict.fromkeys(run.arm for run in runs)
+    values: dict[str, str] = {}
+    for run in runs:
+        if len(run.settings) == 1:
+            (value,) = run.settings.values()
+            values[str(value)] = run.arm
     if request.baseline not in (*arms, *values):
         known = list(values or arms)
         raise ValueError(f"--baseline={request.baseline}: no arm (there: {', '.join(known[:20])})")
@@ -307,7 +317,10 @@ def declared(name: str, runs: Sequence[ImportedRun], request: Columns) -> Metric
     if "acc" in name.lower() and name not in request.lower and min(numbers) >= 0 and max(numbers) <= 1:
         return Metric(name=name, **ACCURACY)
     higher = name not in request.lower and not name.endswith(LOWER_IS_BETTER)
-    return Metric(name=name, higher_is_better=higher, decimals=2 if max(map(abs, numbers)) >= 10 else 4)
+    decimals = 4
+    if max(map(abs, numbers)) >= 10:
+        decimals = 2
+    return Metric(name=name, higher_is_better=higher, decimals=decimals)
 
 
 def planned_arm(name: str, runs: Sequence[ImportedRun], baseline: str) -> Arm:

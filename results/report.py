@@ -222,13 +222,18 @@ def verdict_summary(table: Table) -> str:
     changed = sum(row.is_judged_anew for row in tuned or compared)
     if changed:
         counts = f"{counts}; {changed} of them otherwise as first declared"
-    return f"{counts} (each at its own {' and '.join(table.tuned)})" if tuned else counts
+    if tuned:
+        counts += f" (each at its own {' and '.join(table.tuned)})"
+    return counts
 
 
 def progress_text(statuses: Sequence[str]) -> str:
     counts = Counter(statuses)
-    rest = "".join(f", {count} {status}" for status, count in counts.items() if status != "finished")
-    return f"{counts['finished']} of {amount_text(len(statuses), 'trial')} finished{rest}"
+    text = f"{counts['finished']} of {amount_text(len(statuses), 'trial')} finished"
+    for status, count in counts.items():
+        if status != "finished":
+            text += f", {count} {status}"
+    return text
 
 
 def claim_view(claim: Claim, metric: Metric) -> dict[str, str]:

@@ -103,7 +103,9 @@ def load_plans(source: Path, plans: Sequence[Plan], parts: Collection[str] = PAR
     errors of `ledger.read_declarations`.
     """
     declarations = ledger.read_declarations(source)
-    ids = {trial_id for plan in plans for trial_id in plan.arm_trials}
+    ids: set[str] = set()
+    for plan in plans:
+        ids.update(plan.arm_trials)
     records = record.read_many(source, sorted(ids), parts)
     studies = []
     for plan in plans:
@@ -122,7 +124,9 @@ def with_stage_seconds(plan: Plan, runs: Path) -> Plan:
                 trial = trial.model_copy(update={"train_seconds": result.train_seconds})
             trials.append(trial)
         stages.append(stage.model_copy(update={"trials": trials}))
-    return plan.model_copy(update={"stages": stages}) if stages else plan
+    if not stages:
+        return plan
+    return plan.model_copy(update={"stages": stages})
 
 
 def records_of_started(runs: Path, plan: Plan, records: Mapping[str, Record]) -> dict[str, Record]:
@@ -155,18 +159,24 @@ def assemble(plan: Plan, records: Mapping[str, Record]) -> StudyResults:
     """
     plan = with_recorded_sizes(plan, records)
     cells = [(arm.name, trial.seed, trial.id) for arm in plan.arms for trial in arm.trials]
-    planned = {trial_id: within_ranges(records[trial_id], plan) for _, _, trial_id in cells}
+    planned: dict[str, Record] = {}
+    correct: dict[str, Correct] = {}
     measured = dict.fromkeys(plan.trial_metrics)
     of_evals = {*plan.compared_metrics}
+    rows = []
+    columns = columns_of_cells(cells)
+    columns["evals"] = []
     for _, _, trial_id in cells:
-        measured |= dict.fromkeys(planned[trial_id].values)
-        of_evals |= planned[trial_id].eval_metrics.keys()
-    correct = {trial_id: record.correct for trial_id, record in planned.items() if record.correct is not None}
+        trial_record = within_ranges(records[trial_id], plan)
+        planned[trial_id] = trial_record
+        if trial_record.correct is not None:
+            correct[trial_id] = trial_record.correct
+        measured |= dict.fromkeys(trial_record.values)
+        of_evals |= trial_record.eval_metrics.keys()
+        rows.append(trial_record.eval_metrics | trial_record.values)
+        columns["evals"].append(trial_record.evals)
     metrics = tuple(name for name in measured if name not in NO_METRICS)
     numbers = [*metrics, *MEASURES, *FAULTS, *sorted(of_evals.difference(metrics, NO_METRICS))]
-    rows = [planned[trial_id].eval_metrics | planned[trial_id].values for _, _, trial_id in cells]
-    columns = columns_of_cells(cells)
-    columns["evals"] = [planned[trial_id].evals for _, _, trial_id in cells]
     for name in TEXTS:
         columns[name] = [values.get(name, "") for values in rows]
     for name in numbers:
@@ -187,7 +197,10 @@ def within_ranges(record: Record, plan: Plan) -> Record:
 
 def columns_of_cells(cells: Sequence[Cell]) -> dict[str, list[Any]]:
     """Return the columns CELL. cells: arm, seed and id of a planned trial for each row."""
-    return {name: [cell[at] for cell in cells] for at, name in enumerate(CELL)}
+    columns: dict[str, list[Any]] = {}
+    for position, name in enumerate(CELL):
+        columns[name] = [cell[position] for cell in cells]
+    return columns
 
 
 def evaluation_columns(cells: Sequence[Cell], records: Mapping[str, Record]) -> dict[str, list[Any]]:
@@ -199,7 +212,9 @@ def evaluation_columns(cells: Sequence[Cell], records: Mapping[str, Record]) -> 
         for line in records[cell[2]].history:
             rows.append(cell)
             lines.append(line)
-            names |= dict.fromkeys(name for name, value in line.items() if isinstance(value, int | float))
+            for name, value in line.items():
+                if isinstance(value, int | float):
+                    names[name] = None
     columns = columns_of_cells(rows)
     for name in filter(lambda name: name not in CELL, names):
         columns[name] = [as_float(line.get(name)) for line in lines]
@@ -231,7 +246,9 @@ def with_recorded(arm: Arm, records: Mapping[str, Record]) -> Arm:
         sizes = {int(value) for value in values if not math.isnan(value)}
         if planned is None or sizes <= {planned}:
             continue
-        changes[name] = min(sizes) if len(sizes) == 1 else None
+        changes[name] = None
+        if len(sizes) == 1:
+            changes[name] = min(sizes)
         text = " or ".join(f"{size:,}" for size in sorted(sizes))
         notes.append(f"trained with {text} {label}, not the {planned:,} of the plan: the code has changed since")
     if not changes:

@@ -93,13 +93,18 @@ class ForeignTrial:
             if text.isdecimal():
                 facts[name] = int(text)
         plugins = json.loads(self.row["plugins"] or "{}")
-        return {**facts, "imported": origin, **({"plugins": plugins} if plugins else {})}
+        facts["imported"] = origin
+        if plugins:
+            facts["plugins"] = plugins
+        return facts
 
     def result(self) -> dict[str, Any]:
         """Return the fields of result.json that training knows."""
         numbers = {name: value for name, value in self.row.items() if is_number(value)}
-        of_evals = {name for summary in self.row["evals"].values() for name in summary.metrics}
-        metrics = {name: value for name, value in numbers.items() if name not in {*NO_METRICS, *of_evals}}
+        others = set(NO_METRICS)
+        for summary in self.row["evals"].values():
+            others.update(summary.metrics)
+        metrics = {name: value for name, value in numbers.items() if name not in others}
         facts = {name: whole(numbers[name]) for name in (*MEASURES, "suspect_hardware") if name in numbers}
         return {"status": self.row["status"], "metrics": metrics, **facts}
 
@@ -150,7 +155,10 @@ def is_number(value: Any) -> bool:
 def known_numbers(line: Mapping[str, Any]) -> dict[str, float]:
     """Return the numbers of a line of metrics.jsonl that are known, with the steps and images as whole numbers."""
     known = {name: value for name, value in line.items() if is_number(value)}
-    return {**known, **{name: int(known[name]) for name in ("step", "images") if name in known}}
+    for name in ("step", "images"):
+        if name in known:
+            known[name] = int(known[name])
+    return known
 
 
 def whole(number: float) -> float | int:
@@ -202,7 +210,9 @@ def refuse_table(path: Path, plan: Plan) -> None:
 
 def exported_trials(study: StudyResults, trainable: str) -> Iterator[ForeignTrial]:
     for row, history in study.trials_with_history():
-        lines = [{name: value for name, value in line.items() if name not in ("arm", "seed", "id")} for line in history]
+        lines = []
+        for line in history:
+            lines.append({name: value for name, value in line.items() if name not in ("arm", "seed", "id")})
         yield ForeignTrial(trainable, row, lines, study.correct.get(row["id"]))
 
 

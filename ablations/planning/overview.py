@@ -205,7 +205,9 @@ def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
     if plan.data:
         lines.append(f"  data    {images_text(plan, plan.data)}")
     for file, imported in view.plugins.items():
-        lines.append(f"  plug-in {file}, with {', '.join(imported)}" if imported else f"  plug-in {file}")
+        lines.append(f"  plug-in {file}")
+        if imported:
+            lines[-1] += f", with {', '.join(imported)}"
     code = find(plan.trainable).files
     if code:
         lines.append(f"  code    {code_text(code)}")
@@ -218,7 +220,9 @@ def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
     if view.wall and why_slow:
         lines.append(f"  note    {why_slow}")
     if view.trials.finished < view.trials.planned:
-        lines += [f"  {expected_text(stated, plan)}" for stated in plan.expected if stated.metric == plan.metric]
+        for stated in plan.expected:
+            if stated.metric == plan.metric:
+                lines.append(f"  {expected_text(stated, plan)}")
     width = max(len(arm.name) for arm in shown)
     lines += [f"  {arm.name:{width}}  {'; '.join(arm.notes) or '-'}" for arm in shown]
     return "\n".join(lines)
@@ -228,9 +232,17 @@ def code_text(files: Sequence[str]) -> str:
     """Return the names of the files of code, or of their folders if there are many."""
     if len(files) <= MOST_NAMED:
         return ", ".join(files)
-    folders = Counter(name.partition("/")[0] for name in files if "/" in name)
-    names = [name for name in files if "/" not in name]
-    return ", ".join([*names, *(f"{folder}/ ({units.amount_text(n, 'file')})" for folder, n in folders.items())])
+    names: list[str] = []
+    folders = Counter[str]()
+    for name in files:
+        first, slash, _ = name.partition("/")
+        if slash:
+            folders[first] += 1
+        else:
+            names.append(name)
+    for folder, count in folders.items():
+        names.append(f"{folder}/ ({units.amount_text(count, 'file')})")
+    return ", ".join(names)
 
 
 def count_text(view: Overview, plan: Plan, arms: int) -> str:

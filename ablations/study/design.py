@@ -61,7 +61,9 @@ class Design(Layers):
     def crossed_values(self, name: str, written: Axis) -> list[Any]:
         values = self.axis(name, written)
         of_baseline = self.baseline_value(name)
-        return values if of_baseline in values else [of_baseline, *values]
+        if of_baseline in values:
+            return values
+        return [of_baseline, *values]
 
     @cached_property
     def curves(self) -> dict[str, list[Any]]:
@@ -96,7 +98,10 @@ class Design(Layers):
             return self.axis_values(name)
         listed: list[Any] = []
         for value in values:
-            listed += self.axis_values(name) if value == "axis" else [value]
+            if value == "axis":
+                listed += self.axis_values(name)
+            else:
+                listed.append(value)
         return listed
 
     def axis_values(self, name: str) -> list[Any]:
@@ -146,7 +151,9 @@ class Design(Layers):
     @property
     def margin(self) -> float | str | None:
         """The study's equivalence margin or, if it sets none, the recipe's. None if neither applies."""
-        return self.study.margin if self.study.margin is not None else self.applicable_recipe.margin
+        if self.study.margin is not None:
+            return self.study.margin
+        return self.applicable_recipe.margin
 
     @cached_property
     def required_evals(self) -> list[str]:
@@ -250,8 +257,7 @@ class Design(Layers):
         for name, settings in self.named_arms.items():
             if name in changes:
                 raise self.mistake(f"two arms are called {name}")
-            of_factors = {key: value for key, value in settings.items() if key in self.factors}
-            changes[name] = Change(name, self.baseline | of_factors, settings, named=True)
+            changes[name] = Change(name, self.baseline | self.in_order(settings), settings, named=True)
         for written, settings in self.study.co_changes.items():
             matching = [change for change in changes.values() if change.sets_all(written)]
             if not matching:
@@ -268,7 +274,9 @@ class Design(Layers):
             cells += points({name: self.factors[name]})
         for cross in self.crosses:
             cells += points(cross)
-        varied = [{name: value for name, value in cell.items() if value != self.baseline[name]} for cell in cells]
+        varied: list[Values] = []
+        for cell in cells:
+            varied.append({name: value for name, value in cell.items() if value != self.baseline[name]})
         if {} not in varied:
             varied.insert(0, {})
         changes: dict[str, Change] = {}

@@ -283,7 +283,8 @@ def simultaneous_intervals(contrasts: Collection[Contrast], plan: Plan) -> dict[
     simultaneous = dict[str, Interval | None]()
     for family, size in families(contrasts, plan):
         if not plan.is_paired:
-            simultaneous |= {each.arm.name: each.pair.own.mean.interval(1 - verdict.ALPHA / size) for each in family}
+            for each in family:
+                simultaneous[each.arm.name] = each.pair.own.mean.interval(1 - verdict.ALPHA / size)
             continue
         groups: dict[tuple[int, ...], dict[str, Sample]] = defaultdict(dict)
         for each in family:

@@ -35,9 +35,10 @@ def dominating_arms(
         known = [interval for interval in advantages if interval is not None]
         if len(known) < len(advantages):
             continue
-        if dominates([low for low, _ in known]) and not a.unstable:
+        lows, highs = zip(*known, strict=True)
+        if dominates(lows) and not a.unstable:
             dominating[b.name].append(a.name)
-        if dominates([-high for _, high in known]) and not b.unstable:
+        if dominates([-high for high in highs]) and not b.unstable:
             dominating[a.name].append(b.name)
     return dominating
 
@@ -58,11 +59,12 @@ def advantage_intervals(
         yield oriented(difference(of_a, of_b, plan.is_paired).tested.interval(level), metric)
     for name in plan.secondary_metrics:
         if name in EXACT:
-            sizes = [getattr(arm.arm, name) for arm in (a, b)]
-            if None in sizes:
+            size_of_a = getattr(a.arm, name)
+            size_of_b = getattr(b.arm, name)
+            if size_of_a is None or size_of_b is None:
                 yield None
                 continue
-            advantage = float(sizes[1] - sizes[0])  # the smaller is the better
+            advantage = float(size_of_b - size_of_a)  # the smaller is the better
             yield advantage, advantage
 
 

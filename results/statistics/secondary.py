@@ -41,8 +41,12 @@ def secondary_metrics(study: StudyResults, arms: Mapping[str, ArmResults], inter
 def measured(study: StudyResults, arms: Mapping[str, ArmResults], name: str, interim: bool) -> SecondaryMetric:
     plan = study.plan.model_copy(update={"metric": name, "margin": None})
     samples = contrast.samples_by_arm(study, name)
-    lacking = sum(arm.count("finished") - len(samples[arm.name].values) for arm in arms.values() if arm.choice is None)
-    in_metric = {arm.name: in_other_metric(arm, samples) for arm in arms.values()}
+    lacking = 0
+    in_metric: dict[str, ArmResults] = {}
+    for arm in arms.values():
+        in_metric[arm.name] = in_other_metric(arm, samples)
+        if arm.choice is None:
+            lacking += arm.count("finished") - len(samples[arm.name].values)
     contrasts = {}
     for arm in in_metric.values():
         if arm.name == arm.arm.baseline:
@@ -76,14 +80,17 @@ def adjusted_together(
     first = dict(contrasts)
     further = [dict(in_metric.contrasts) for in_metric in secondary]
     for family, size in families(contrasts.values(), plan):
-        names = [each.arm.name for each in family]
-        p_first, p_further = verdict.gated_holm(
-            [each.judged_p for each in family],
-            [[of_metric[name].judged_p for of_metric in further] for name in names],
-            [replace(each, p_holm=0.0).verdict in RESOLVED for each in family],
-            size,
-        )
-        for name, p_holm, of_arm in zip(names, p_first, p_further, strict=True):
+        names: list[str] = []
+        p_first: list[float | None] = []
+        p_further: list[list[float | None]] = []
+        opens: list[bool] = []  # whether an arm's verdict allows tests in further metrics once p allows them
+        for each in family:
+            names.append(each.arm.name)
+            p_first.append(each.judged_p)
+            p_further.append([of_metric[each.arm.name].judged_p for of_metric in further])
+            opens.append(replace(each, p_holm=0.0).verdict in RESOLVED)
+        adjusted_first, adjusted_further = verdict.gated_holm(p_first, p_further, opens, size)
+        for name, p_holm, of_arm in zip(names, adjusted_first, adjusted_further, strict=True):
             first[name] = replace(first[name], p_holm=p_holm)
             for of_metric, p in zip(further, of_arm, strict=True):
                 of_metric[name] = replace(of_metric[name], p_holm=p)

@@ -327,11 +327,13 @@ def header(name: str, table: Table) -> str:
 def cells_by_arm(table: Table, columns: Sequence[str]) -> dict[str, list[Cell]]:
     """Return arm -> cells of its row. The first cell has the footnotes."""
     metric = table.plan.primary_metric
-    by_name = {name: column(name, table.plan) for name in columns}
-    cells = {}
+    cells: dict[str, list[Cell]] = {}
     for row in with_marks(table, sentences.EARLIER):
-        first, *rest = [Cell(shown.text(row, metric), sort_key(row.value(name))) for name, shown in by_name.items()]
-        cells[row.arm] = [replace(first, notes=row.notes), *rest]
+        cells[row.arm] = []
+        for name in columns:
+            text = column(name, table.plan).text(row, metric)
+            cells[row.arm].append(Cell(text, sort_key(row.value(name))))
+        cells[row.arm][0] = replace(cells[row.arm][0], notes=row.notes)
     return cells
 
 

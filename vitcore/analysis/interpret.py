@@ -151,11 +151,15 @@ def similarity(model: ViT, bias: Tensor | None, centre_bias: Tensor | None, grid
     layers = range(len(model.encoder.blocks))
     kind = f"position={model.config.position}"
     sites = []
-    added = [vectors for layer in layers for vectors in position_vectors(model, layer, grid)]
+    added: list[Tensor] = []
+    for layer in layers:
+        added += position_vectors(model, layer, grid)
     if added:
         maps = torch.stack([cosine_similarity(vectors)[None] for vectors in added])
         sites.append(similarity_at("tokens", "cosine similarity of position embeddings", maps, grid))
-    rotated = [vectors for layer in layers for vectors in rotated_ones(model, layer, grid)]
+    rotated: list[Tensor] = []
+    for layer in layers:
+        rotated += rotated_ones(model, layer, grid)
     if rotated:
         maps = torch.stack([cosine_similarity(vectors) for vectors in rotated])
         sites.append(similarity_at("rotate", "similarity of one vector as query and as key", maps, grid))
