@@ -4,7 +4,7 @@ Arms are tested, and their contrasts with their baselines.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -387,9 +387,16 @@ def sample_test(a: Side, b: Side, left: Measured, right: Measured) -> Test:
         at_looks=at_looks,
         identical=identical,
         repeated=repeated,
-        trials=(*map(left.ids_of, left.seeds), "/", *map(right.ids_of, right.seeds)),
+        trials=(*trials_of(left), *trials_of(right)),
         p=p,
     )
+
+
+def trials_of(measured: Measured) -> Iterator[str]:
+    """Yield the trial ids of each term, whose seeds may differ, and a slash after each term."""
+    for term in measured.terms:
+        yield from map(term.ids_of, term.seeds)
+        yield "/"
 
 
 def repeated_seeds(left: Measured, right: Measured) -> tuple[list[int], list[int]]:

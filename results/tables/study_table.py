@@ -246,7 +246,8 @@ def compared_result(
     """Return the result with its difference and, only if the first metric opened it, its p values and verdict."""
     contrast = in_metric.contrasts[row.arm]
     difference = contrast.pair.own.mean
-    result = replace(result, delta=difference.value, delta_ci95=difference.interval(), n_pairs=difference.n)
+    pairs = difference.n if plan.is_paired else None
+    result = replace(result, delta=difference.value, delta_ci95=difference.interval(), n_pairs=pairs)
     if not judged:
         return replace(result, untested=INTERIM)
     if row.verdict not in RESOLVED:

@@ -120,6 +120,12 @@ def test_numbers_are_those_of_scipy() -> None:
     assert found.p_adjusted == pytest.approx(max(first.p_holm, 3 * 2 * test.pvalue))
 
 
+@pytest.mark.parametrize(("paired", "expected"), [("by-seed", 5), ("no", None)])
+def test_pairs_are_counted_in_paired_studies_alone(paired: str, expected: int | None) -> None:
+    row = table(study(WORSE, paired=paired)).rows_by_arm["position=none"]
+    assert (row.n_pairs, row.secondary["test_loss"].n_pairs) == (expected, expected)
+
+
 def test_only_a_resolved_arm_is_tested_in_the_direction_of_each_metric() -> None:
     made = table(study(WORSE))
     assert made.rows_by_arm["position=none"].verdict == "worse"

@@ -223,6 +223,31 @@ def test_results_of_unpaired_plans_are_compared_unpaired() -> None:
     assert "differences in points; unpaired (Welch)" in summary.render(found, "md")
 
 
+def staggered(accuracies: dict[str, Any]) -> dict[str, list[float | None]]:
+    """Return the accuracies of arms without common seeds."""
+    last = len(accuracies) - 1
+    by_arm = {}
+    for number, (name, values) in enumerate(accuracies.items()):
+        by_arm[name] = [*[None] * 6 * number, *values, *[None] * 6 * (last - number)]
+    return by_arm
+
+
+def test_changed_contrasts_of_arms_without_common_seeds_are_adjusted_by_holm() -> None:
+    """Each p is SciPy's t with Satterthwaite's degrees of freedom; statsmodels adjusts them."""
+    rng = np.random.default_rng(2)
+    again = {name: values + rng.normal(0, 0.003, 6) for name, values in SEEDS.items()}
+    expected = []
+    for name in ("conv", "resnet"):
+        four = (again[name], again["patch"], SEEDS[name], SEEDS["patch"])
+        parts = np.array([values.var(ddof=1) / 6 for values in four])
+        freedom = parts.sum() ** 2 / (parts**2 / 5).sum()
+        moved = (four[0].mean() - four[1].mean()) - (four[2].mean() - four[3].mean())
+        expected.append(2 * scipy.stats.t.sf(abs(moved) / math.sqrt(parts.sum()), freedom))
+    found = compare([study(staggered(SEEDS))], [study(staggered(again))], interim=True)
+    p_holm = [synthetic.row_of_arm(found, f"stem={name}").contrast.p_holm for name in ("conv", "resnet")]
+    assert p_holm == pytest.approx(multipletests(expected, method="holm")[1])
+
+
 def test_tuned_arms_are_tested_unpaired_against_each_point() -> None:
     plan = synthetic.tuned_pooling(split=OFFICIAL, paired="no")
     made = table(synthetic.results(plan))
