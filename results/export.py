@@ -338,8 +338,10 @@ def csv_text(studies: Sequence[StudyResults]) -> str:
 
 def csv_rows(study: StudyResults) -> Iterator[dict[str, Plain]]:
     """Yield column -> value for each planned trial. Settings that are lists or dicts are JSON text."""
-    outcomes = outcomes_by_arm(study)
-    collapsed = {(arm, outcome.seed): outcome.collapsed for arm in outcomes for outcome in outcomes[arm]}
+    collapsed: dict[tuple[str, int], bool] = {}
+    for arm, outcomes in outcomes_by_arm(study).items():
+        for outcome in outcomes:
+            collapsed[arm, outcome.seed] = outcome.collapsed
     for trial in rows_of(study.columns):
         row: dict[str, Plain] = {"study": study.name} | trial | {"collapsed": collapsed[trial["arm"], trial["seed"]]}
         del row["config"], row["evals"]
@@ -350,7 +352,10 @@ def csv_rows(study: StudyResults) -> Iterator[dict[str, Plain]]:
 
 def csv_column(values: Sequence[Plain]) -> list[Plain]:
     """Return the values of a column, with None for NaN, and without decimals if all numbers are whole."""
-    cells = [None if isinstance(value, float) and math.isnan(value) else value for value in values]
+    cells: list[Plain] = []
+    for value in values:
+        is_nan = isinstance(value, float) and math.isnan(value)
+        cells.append(None if is_nan else value)
     if all(value.is_integer() for value in cells if isinstance(value, float)):
         return [int(value) if isinstance(value, float) else value for value in cells]
     return cells

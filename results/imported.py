@@ -140,11 +140,11 @@ def as_dict(value: object) -> dict[str, Any] | None:
 
 def column(table: pd.DataFrame, option: str, name: str) -> str:
     """Return a column by its name or the end of its name, such as `lr` for `params.lr`."""
-    found = columns_like(table, name)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise ValueError(f"{option}={name}: several columns end so: {', '.join(found)}")
+    matching = columns_like(table, name)
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        raise ValueError(f"{option}={name}: several columns end so: {', '.join(matching)}")
     names = list(map(str, table.columns))
     raise ValueError(f"{option}={name}: no such column{spelling_hint(name, names)} (there: {', '.join(names[:20])})")
 
@@ -256,8 +256,8 @@ def baseline_name(runs: Sequence[ImportedRun], request: Columns) -> str:
             (value,) = run.settings.values()
             values[str(value)] = run.arm
     if request.baseline not in (*arms, *values):
-        known = list(values or arms)
-        raise ValueError(f"--baseline={request.baseline}: no arm (there: {', '.join(known[:20])})")
+        names = list(values or arms)
+        raise ValueError(f"--baseline={request.baseline}: no arm (there: {', '.join(names[:20])})")
     return values.get(request.baseline, request.baseline)
 
 

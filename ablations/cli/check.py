@@ -259,9 +259,10 @@ def probed_earlier(plans: Sequence[Plan], arms: Sequence[str], place: Place, opt
 
 def warn_of_undeclared(plans: Iterable[Plan]) -> None:
     """Print a line on standard error if new plans of users' code have no probes."""
-    are_new = [not plan.extends for plan in plans if find(plan.trainable).is_probed and not plan.probe]
-    if any(are_new):
-        print(f"ablate: {UNDECLARED}", file=sys.stderr)
+    for plan in plans:
+        if not plan.extends and not plan.probe and find(plan.trainable).is_probed:
+            print(f"ablate: {UNDECLARED}", file=sys.stderr)
+            break
 
 
 def needed_probes(plans: Iterable[Plan], arms: Sequence[str], place: Place) -> Iterator[Probe]:
@@ -281,7 +282,12 @@ def with_findings(plans: Iterable[Plan], probes: Iterable[Probe], runs: Path) ->
         if findings is not None:
             findings.refuse_dead()
             notes[probe.plan.name] = findings.note
-    return [with_note(plan, notes[plan.name]) if plan.name in notes else plan for plan in plans]
+    noted = []
+    for plan in plans:
+        if plan.name in notes:
+            plan = with_note(plan, notes[plan.name])
+        noted.append(plan)
+    return noted
 
 
 def run_probes(probes: Sequence[Probe], place: Place, workers: int | None) -> None:
@@ -308,7 +314,9 @@ def run_probes(probes: Sequence[Probe], place: Place, workers: int | None) -> No
 def refuse_failed(failed: Mapping[str, str]) -> None:
     """Name the probes that failed on standard error, and exit. failed: name -> cause."""
     first, *others = failed
-    also = f" (and {joined_names(others)})" if others else ""
+    also = ""
+    if others:
+        also = f" (and {joined_names(others)})"
     print(f"ablate: {first}{also} failed: {failed[first]}", file=sys.stderr)
     raise typer.Exit(FAILED)
 
@@ -320,8 +328,10 @@ def probe_table(findings: Findings) -> str:
 
     def row(name: str, numbers: Numbers, verdict: str) -> list[Cell]:
         number = numbers.get(metric.name)
-        unit = "" if number is None else metric.unit
-        return [Cell(name), Cell(f"{metric.value_text(number)}{unit}"), Cell(verdict)]
+        text = metric.value_text(number)
+        if number is not None:
+            text += metric.unit
+        return [Cell(name), Cell(text), Cell(verdict)]
 
     again = "the same numbers"
     if findings.unstable:

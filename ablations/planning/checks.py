@@ -5,7 +5,7 @@ Device, code and kernels may differ from trial to trial: results/tables/provenan
 
 from collections.abc import Collection, Iterable, Sequence
 
-from ablations.study.arms import arm_name
+from ablations.study.arms import Stage, arm_name
 from ablations.study.design import Design
 from ablations.study.study import Axis, Study
 from ablations.trainables.trainable import Trainable, find
@@ -32,7 +32,9 @@ def check(design: Design) -> None:
                 design.trainable.check_eval(name, arm.config)
             except ValueError as error:
                 raise ValueError(f"eval {name} of arm {arm.name}: {error}") from None
-    stages = {stage.name: stage for arm in design.arms for stage in arm.lineage}
+    stages: dict[str, Stage] = {}
+    for arm in design.arms:
+        stages |= {stage.name: stage for stage in arm.lineage}
     for trials in (*design.arms, *stages.values()):
         try:
             design.trainable.check_trial(trials.config, trials.parent.config if trials.parent else None)

@@ -154,11 +154,11 @@ def is_number(value: Any) -> bool:
 
 def known_numbers(line: Mapping[str, Any]) -> dict[str, float]:
     """Return the numbers of a line of metrics.jsonl that are known, with the steps and images as whole numbers."""
-    known = {name: value for name, value in line.items() if is_number(value)}
+    numbers = {name: value for name, value in line.items() if is_number(value)}
     for name in ("step", "images"):
-        if name in known:
-            known[name] = int(known[name])
-    return known
+        if name in numbers:
+            numbers[name] = int(numbers[name])
+    return numbers
 
 
 def whole(number: float) -> float | int:
@@ -190,7 +190,12 @@ def merge_export(path: Path, runs: Path) -> Merged:
             trial.check_id()
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    written = sum(write_all(ended, runs, source_name(path)))
+    origin = source_name(path)
+    written = 0
+    for trial in ended:
+        target = store.trial(runs, trial.id)
+        if target.state().result is None:
+            written += trial.write(target, origin)
     for study in studies:
         if saved_plan(runs, study.name) is None:
             save_plan(runs, study.plan.model_copy(update={"extends": ""}))
@@ -221,13 +226,6 @@ def source_name(source: Path) -> str:
     if source.is_dir():
         return f"the run directory {source.absolute().name}"
     return f"{source.name} (SHA-256 {hashlib.sha256(read_bytes(source, export.MOST_BYTES)).hexdigest()[:12]})"
-
-
-def write_all(trials: Iterable[ForeignTrial], runs: Path, origin: str) -> Iterator[bool]:
-    """Write trials without a result in the run directory. Yield for each whether it was written."""
-    for trial in trials:
-        target = store.trial(runs, trial.id)
-        yield target.state().result is None and trial.write(target, origin)
 
 
 # -- the trials of a command -------------------------------------------------------------------------------------------

@@ -183,12 +183,17 @@ def spread_of_differences(plan: Plan, study: StudyResults | None) -> Spread | No
 def pooled_spread(groups: Sequence[Sequence[Measured]], is_paired: bool) -> tuple[float, int]:
     """Return the standard deviation of a difference of two trials, and its degrees of freedom. groups: by baseline."""
     if is_paired:
-        numbers = [[term.numbers for measured in group for term in measured.terms] for group in groups]
+        numbers: list[list[np.ndarray]] = []
+        for group in groups:
+            numbers.append([])
+            for measured in group:
+                numbers[-1] += [term.numbers for term in measured.terms]
         sd, _ = intervals.pooled_sd(list(itertools.chain(*numbers)))
         return sd, intervals.pooled_df(numbers)
     arms: dict[tuple[str, ...], np.ndarray] = {}
     for measured in itertools.chain(*groups):
-        arms |= {tuple(term.ids.values()): term.numbers for term in measured.terms}
+        for term in measured.terms:
+            arms[tuple(term.ids.values())] = term.numbers
     sd, freedom = intervals.pooled_sd(list(arms.values()))
     return math.sqrt(2) * sd, freedom
 
@@ -197,10 +202,12 @@ def images_variance(plan: Plan, groups: Sequence[Sequence[Measured]]) -> float |
     """Return the mean variance that test images add to the differences, 0 if they add none, or None if unknown."""
     if not may_need_images(plan):
         return 0.0
-    variances = [measured.images_variance for measured in itertools.chain(*groups)]
-    measured = [variance for variance in variances if variance is not None]
-    if measured:
-        return fmean(measured)
+    variances = []
+    for measured in itertools.chain(*groups):
+        if measured.images_variance is not None:
+            variances.append(measured.images_variance)
+    if variances:
+        return fmean(variances)
     return None if plan.split else 0.0  # training code of the user's need not store answers
 
 

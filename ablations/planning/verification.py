@@ -198,9 +198,9 @@ def machines(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, tu
     """Return field -> (there, here) for the known facts of code, device and versions that differ."""
     before, now = comparable_fields(theirs), comparable_fields(ours)
     differing = {}
-    for name, there in before.items():
-        if there and there != now.get(name):
-            differing[name] = (there, now[name])
+    for name, reported in before.items():
+        if reported and reported != now.get(name):
+            differing[name] = (reported, now[name])
     return differing
 
 

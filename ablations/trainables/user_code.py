@@ -171,9 +171,9 @@ class UserCode(Trainable):
             reason = f"its mean is {share_right(right):.4f}, {self.per_image} is {numbers[self.per_image]:.4f}"
         else:
             reason = "no metric of the recipe has `per_image: true`"
-            alike = [name for name, value in numbers.items() if is_share_right(right, value)]
-            if alike:
-                reason += f"; its mean is {alike[0]}"
+            equal_metrics = [name for name, value in numbers.items() if is_share_right(right, value)]
+            if equal_metrics:
+                reason += f"; its mean is {equal_metrics[0]}"
         context.warn(f"correct.npz is not used: {reason}")
 
     def check_data(self, trials: Sequence[Settings], to_train: Sequence[Settings], data_dir: Path | None) -> None:

@@ -52,7 +52,9 @@ class JudgedClaim:
             agrees = word in RESOLVED and sign * (difference or 0.0) < 0
         if agrees:
             return AGREE
-        return DISAGREE if word in RESOLVED else UNRESOLVED
+        if word in RESOLVED:
+            return DISAGREE
+        return UNRESOLVED
 
 
 def judge_claims(plan: Plan, arms: Mapping[str, ArmResults], contrasts: Mapping[str, Contrast]) -> list[JudgedClaim]:
@@ -63,7 +65,9 @@ def judge_claims(plan: Plan, arms: Mapping[str, ArmResults], contrasts: Mapping[
     untested. contrasts: arm -> contrast with its baseline.
     Raises ValueError if a claim is not "a < b" or "a ~ b".
     """
-    claimed = [parts for text in plan.claims for parts in claims_at_points(text, plan)]
+    claimed: list[Parts] = []
+    for text in plan.claims:
+        claimed += claims_at_points(text, plan)
     others = {}
     for a, _, b in claimed:
         if a in arms and b in arms and table_contrast(a, b, contrasts) is None:

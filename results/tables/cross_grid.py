@@ -50,8 +50,11 @@ def cross_grids(table: Table) -> list[CrossGrid]:
             at = dict(zip(curves, values, strict=True))
             cells = []
             for value in cross[down]:
-                names = [arm_name(plan, {down: value, across: other}, at) for other in cross[across]]
-                cells.append([name if name in known else None for name in names])
+                names = []
+                for other in cross[across]:
+                    name = arm_name(plan, {down: value, across: other}, at)
+                    names.append(name if name in known else None)
+                cells.append(names)
             if any(itertools.chain.from_iterable(cells)):
                 grids.append(CrossGrid(down, across, cross[down], cross[across], at, cells))
     return grids
@@ -60,11 +63,14 @@ def cross_grids(table: Table) -> list[CrossGrid]:
 def arm_name(plan: Plan, values: Mapping[str, Any], at: Mapping[str, Any]) -> str:
     """Return the name of the arm with these values of two factors, all else as in the baseline, at a point."""
     of_baseline = plan.baseline_arm.values
-    changed = {key: values[key] for key in plan.factors if key in values and values[key] != of_baseline[key]}
+    changed = []
+    for key in plan.factors:
+        if key in values and values[key] != of_baseline[key]:
+            changed.append(assigned(key, values[key]))
     own_point = [assigned(key, of_baseline[key]) for key in plan.curves]
     change = plan.baseline.removesuffix(",".join(["", *own_point]))
     if changed:
-        change = ",".join(itertools.starmap(assigned, changed.items()))
+        change = ",".join(changed)
     return ",".join([change, *itertools.starmap(assigned, at.items())])
 
 
@@ -107,11 +113,12 @@ def cross_cell(row: Row, metric: Metric) -> Cell:
     if row.arm == row.baseline:
         details.append("baseline")
     elif row.is_judged_anew:
-        verdicts = [sentences.verdict_text(verdict, NO_VERDICT) for verdict in (row.verdict, row.first_declared)]
-        details.append("{}, first declared: {}".format(*verdicts))
+        now = sentences.verdict_text(row.verdict, NO_VERDICT)
+        details.append(f"{now}, first declared: {sentences.verdict_text(row.first_declared, NO_VERDICT)}")
     elif row.verdict not in (None, UNRESOLVED):
-        mark = sentences.EARLIER if sentences.is_from_earlier_look(row) else ""
-        details.append(f"{row.verdict}{mark}")
+        details.append(str(row.verdict))
+        if sentences.is_from_earlier_look(row):
+            details[-1] += sentences.EARLIER
     for count, what in ((row.diverged, "diverged"), (row.failed, "failed"), (row.missing, "missing")):
         if count:
             details.append(f"{count} of {row.planned} {what}")

@@ -30,7 +30,9 @@ def as_grid(table: Table) -> Grid:
     for metric in metrics:
         headings = [metric_label(metric)]
         if metric.name not in EXACT:
-            headings += ["difference", "verdict"] if table.judged else ["difference"]
+            headings.append("difference")
+            if table.judged:
+                headings.append("verdict")
         grid.header.extend(headings)
         grid.numeric.extend(heading != "verdict" for heading in headings)
     for row in table.rows:
@@ -55,7 +57,10 @@ def dominance_text(row: Row) -> str:
     if not row.dominated_by:
         return "not dominated"
     first, *others = map(current_style().label, row.dominated_by)
-    return f"dominated by {first}" + (f" and {len(others)} more" if others else "")
+    text = f"dominated by {first}"
+    if others:
+        text += f" and {len(others)} more"
+    return text
 
 
 def metric_cells(row: Row, metric: Metric, judged: bool) -> list[Cell]:

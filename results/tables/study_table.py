@@ -56,14 +56,17 @@ def table_of_plan(
     unfinished = is_unfinished(arms.values())
     judged = interim or not unfinished
     arm_rows = rows_of_arms(arms.values(), whole, besides)
-    rows = compared_rows(arm_rows, contrasts, judged)
-    rows = [replace(row, secondary=secondary_results(row, in_secondary, plan, judged)) for row in rows]
+    dominating: dict[str, list[str]] = {}
     if judged:
         dominating = dominance.dominating_arms(arms, contrasts, in_secondary, plan)
-        rows = [replace(row, dominated_by=dominating.get(row.arm)) for row in rows]
+    at_once: dict[str, Interval | None] = {}
     if simultaneous:
         at_once = simultaneous_intervals(contrasts.values(), plan)
-        rows = [replace(row, delta_ci95_simultaneous=at_once.get(row.arm)) for row in rows]
+    rows = []
+    for row in compared_rows(arm_rows, contrasts, judged):
+        in_further = secondary_results(row, in_secondary, plan, judged)
+        row = replace(row, secondary=in_further, dominated_by=dominating.get(row.arm))
+        rows.append(replace(row, delta_ci95_simultaneous=at_once.get(row.arm)))
     interactions = list(map(interaction_record, claims.judge_interactions(plan, arms)))
     judged_claims = list(map(claim_record, claims.judge_claims(plan, arms, contrasts)))
     if not judged:
@@ -253,8 +256,10 @@ def compared_result(
     if row.verdict not in RESOLVED:
         return replace(result, untested=f"the difference in {plan.metric} is not resolved")
     if contrast.p is None:
-        lacking = f"{units.amount_text(in_metric.lacking, 'finished trial')} without it"
-        return replace(result, untested=lacking if in_metric.lacking else difference.why)
+        why = difference.why
+        if in_metric.lacking:
+            why = f"{units.amount_text(in_metric.lacking, 'finished trial')} without it"
+        return replace(result, untested=why)
     return replace(result, p=contrast.p, p_adjusted=contrast.p_holm, verdict=contrast.verdict)
 
 

@@ -73,13 +73,13 @@ def draw_layers(model: nn.Module, seed: int, defaults: Mapping[nn.Parameter, Ten
 
     A parameter that has another value, as zeros in a head, keeps it.
     """
-    made = {parameter: parameter.clone() for parameter in model.parameters()}
+    initial = {parameter: parameter.clone() for parameter in model.parameters()}
     for name, module in reversed([*model.named_modules()]):  # inner modules first, as they are made
         reset = reset_of(module)
         if reset is not None:
             with seeded(seed_of(seed, name)):
                 reset()
-    for parameter, values in made.items():
+    for parameter, values in initial.items():
         is_default = parameter in defaults and torch.equal(defaults[parameter], values)
         if not is_default:
             parameter.copy_(values)

@@ -48,9 +48,11 @@ def results_on_recipes(
     if len(recipes) < 2:
         return named_results(source, words, recipes[0] if recipes else None, for_tables=True)
     wanted = list(dict.fromkeys(map(stem, recipes)))
-    names_plans = plan_names(parse_words(words, wanted[0]), source_path(source))
+    to_read = wanted
+    if not plan_names(parse_words(words, wanted[0]), source_path(source)):
+        to_read = wanted[:1]  # without names, one call reads all
     studies: dict[str, StudyResults] = {}
-    for recipe in wanted if names_plans else wanted[:1]:  # without names, one call reads all
+    for recipe in to_read:
         read, damaged = named_results(source, words, recipe, for_tables=True)
         studies |= {study.name: study for study in read if study.plan.recipe in wanted}
     order = list(dict.fromkeys(study.plan.study for study in studies.values()))

@@ -73,14 +73,14 @@ class Draft:
     @property
     def settings(self) -> list[ScriptOption]:
         """All options but the seed, the folder, and those to which the user gave a fixed value."""
-        found = []
+        kept = []
         for option in self.help.options:
             is_fixed = option.is_given(self.words) and option.name not in self.braced
             if option.name in template.OWN_NAMES and option not in (self.seed, self.output):
                 option = replace(option, problem="its name means something else in `train`: write it there")
             if not is_fixed and option not in (self.seed, self.output):
-                found.append(option)
-        return found
+                kept.append(option)
+        return kept
 
     @property
     def known(self) -> list[ScriptOption]:
@@ -145,9 +145,9 @@ class Draft:
     def command(self) -> str:
         """The template: the user's words, and what is missing."""
         words = []
-        own = {**dict.fromkeys(SEEDS, "seed"), **dict.fromkeys(FOLDERS, "folder")}
+        roles = {**dict.fromkeys(SEEDS, "seed"), **dict.fromkeys(FOLDERS, "folder")}
         for name in self.arguments:
-            words.append(f"{{{own.get(plain_name(name), name)}}}")
+            words.append(f"{{{roles.get(plain_name(name), name)}}}")
         for name in self.required:
             words += self.spelled(name, name)
         if template.SETTINGS not in self.words:

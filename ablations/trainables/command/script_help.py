@@ -85,19 +85,19 @@ class ScriptHelp:
 
 def read_help(words: Sequence[str]) -> ScriptHelp:
     """Ask a command for its options. Raises ValueError if it fails, is late, or prints none that are recognized."""
-    asked = with_option(words, "--help")
-    text = without_boxes(output_of(asked))
+    with_help = with_option(words, "--help")
+    text = without_boxes(output_of(with_help))
     if "hydra.cc" in text or "powered by Hydra" in text:
-        own = [word for word in words[len(asked) - 1 :] if "{" not in word]  # they may choose other settings
-        return read_hydra([*with_option(words, "--cfg", "job"), *own], text)
+        settings = [word for word in words[len(with_help) - 1 :] if "{" not in word]  # they may choose other settings
+        return read_hydra([*with_option(words, "--cfg", "job"), *settings], text)
     commands = COMMANDS.search(text)
     if commands and not {*words} & {*(commands[1] or "").split(",")}:
         names = commands[1] or f"{commands[2]}, ..."
         raise ValueError(f"--train: the program has commands: write one of them after its name: {names}")
-    found = parse(text)
-    if not found.options and not found.arguments:
-        raise ValueError(f"--train: `{shlex.join(asked)}` lists no options")
-    return found
+    parsed = parse(text)
+    if not parsed.options and not parsed.arguments:
+        raise ValueError(f"--train: `{shlex.join(with_help)}` lists no options")
+    return parsed
 
 
 def with_option(words: Sequence[str], *option: str) -> list[str]:
@@ -206,29 +206,29 @@ def parse(text: str) -> ScriptHelp:
         is_required = option.is_required or option.name in required
         spellings = tuple(OPTION_NAME.findall(spec))
         options.setdefault(option.name, replace(option, is_required=is_required, spellings=spellings))
-    found = []
+    listed = []
     for option in options.values():
         if has_equals and option.is_flag:
             option = replace(option, problem="a flag: write it into `train`")
         if option.name not in USUAL:
-            found.append(option)
+            listed.append(option)
     spelling = "--{key} {value}"
     if has_equals:
         spelling = "--{key}={value}"
-    return ScriptHelp(found, required_arguments(text), spelling)
+    return ScriptHelp(listed, required_arguments(text), spelling)
 
 
 def option_entries(text: str) -> Iterator[tuple[str, str]]:
     """Yield (what an option looks like, its help) of a help text. Lines that are indented more continue the help."""
     lines = text.expandtabs().splitlines()
     for number, line in enumerate(lines):
-        found = OPTION_LINE.match(line)
-        if not found or len(found[1]) > INDENT:
+        start = OPTION_LINE.match(line)
+        if not start or len(start[1]) > INDENT:
             continue
         spec, _, help = line.strip().partition("  ")
         words = [help]
         for further in lines[number + 1 :]:
-            if not further.startswith(f"{found[1]}  "):
+            if not further.startswith(f"{start[1]}  "):
                 break
             words.append(further)
         yield spec, printable(" ".join(" ".join(words).split()))
@@ -305,11 +305,11 @@ def read_value(name: str, metavar: str, help: str) -> ScriptOption:
 def default_text(help: str, choices: Sequence[Any]) -> str | None:
     """Return the default that help names, or None. "None" stands for an option that is not given."""
     written = None
-    for found in re.finditer(r"(^|[\s(\[,])default\s*[:=]\s*", help, re.IGNORECASE):
-        rest = help[found.end() :]
-        if found[1] == "[":  # of click and typer, who print nothing but the value there
+    for match in re.finditer(r"(^|[\s(\[,])default\s*[:=]\s*", help, re.IGNORECASE):
+        rest = help[match.end() :]
+        if match[1] == "[":  # of click and typer, who print nothing but the value there
             rest = f"'{re.split('; |]', rest)[0]}'"
-        written = first_value(rest, is_bare=found[1] != "(")
+        written = first_value(rest, is_bare=match[1] != "(")
     if written is None or written in ("(dynamic)", "==SUPPRESS=="):
         return None
     if written.lower() == "none" and written not in choices:
@@ -361,9 +361,9 @@ def bounds(help: str) -> tuple[float | None, float | None]:
     """Return the range that click prints, as [0<=x<=1]."""
     for group in re.findall(r"\[([^\[\]]*)\]", help):
         for part in group.split("; "):
-            found = RANGE.fullmatch(part)
-            if found and (found[1] or found[2]):
-                return bound(found[1]), bound(found[2])
+            limits = RANGE.fullmatch(part)
+            if limits and (limits[1] or limits[2]):
+                return bound(limits[1]), bound(limits[2])
     return None, None
 
 
@@ -394,9 +394,9 @@ def required_arguments(text: str) -> list[str]:
             is_listed = True
         elif line and not line.startswith(" "):
             is_listed = False
-        found = re.match(r" {1,4}([A-Za-z][\w.-]*)(?=\s|$)", line)
-        if is_listed and found and usage and re.search(rf"(?<![\[\w-]){re.escape(found[1])}(?![\w\]-])", usage[1]):
-            names.append(found[1])
+        match = re.match(r" {1,4}([A-Za-z][\w.-]*)(?=\s|$)", line)
+        if is_listed and match and usage and re.search(rf"(?<![\[\w-]){re.escape(match[1])}(?![\w\]-])", usage[1]):
+            names.append(match[1])
     if not names and usage and "[OPTIONS]" in usage[1]:  # click, which lists none
         after = usage[1].partition("[OPTIONS]")[2].split()
         names = [word.lower() for word in after if re.fullmatch(r"[A-Z][A-Z0-9_]*", word)]
