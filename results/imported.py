@@ -20,7 +20,7 @@ from commonfloor.files import LARGEST, read_bytes
 from commonfloor.messages import reason, spelling_hint
 from results.store.record import Record
 from results.store.schemas import Arm, Metric, Plan, PlannedTrial
-from results.store.schemas.metrics import ACCURACY, LOWER_IS_BETTER, Margin
+from results.store.schemas.metrics import ACCURACY, Margin, is_lower_better
 from results.study_results import StudyResults, assemble
 
 RECIPE = "imported"
@@ -316,7 +316,7 @@ def declared(name: str, runs: Sequence[ImportedRun], request: Columns) -> Metric
         raise ValueError(f"--metric={name}: no run has a value")
     if "acc" in name.lower() and name not in request.lower and min(numbers) >= 0 and max(numbers) <= 1:
         return Metric(name=name, **ACCURACY)
-    higher = name not in request.lower and not name.endswith(LOWER_IS_BETTER)
+    higher = name not in request.lower and not is_lower_better(name)
     decimals = 4
     if max(map(abs, numbers)) >= 10:
         decimals = 2

@@ -22,13 +22,16 @@ from commonfloor.messages import joined_names
 from results import store
 from results.store import record
 from results.store.schemas import Arm, Plan, Settings
+from results.store.schemas.metrics import words_of
 
 FIRST = "first"
 AGAIN = "again"  # holds the baseline's second probe with the same seed, which has the same id
 SEED, OTHER_SEED = 0, 1
 OUTCOME = "outcome"
 NOT_DETERMINISTIC = "not deterministic: "
-TIMES = re.compile(r"time|sec|speed|latency|throughput|fps", re.IGNORECASE)  # in names of what differs by itself
+TIMES = re.compile(  # words in the names of what differs by itself
+    r"\b(times?|runtime|walltime|timestamp|secs?|seconds?|speed|latency|throughput|fps)\b"
+)
 UNITS_OF_TIME = ("us", "ms", "s", "min", "h")
 
 Numbers = Mapping[str, Any]  # what a probe reported: name -> a value to compare
@@ -61,7 +64,10 @@ class Probe:
         self.arms = [arm for arm in plan.arms if arm.name in needed]
         for key in plan.probe:
             if any(arm.config.get(key) != self.arms[0].config.get(key) for arm in self.arms):
-                raise ValueError(f"{plan.name}: probe: {key}: the study varies it, so that no probe can set it")
+                raise ValueError(
+                    f"{plan.name}: probe: {key}: the study varies it, so that no probe can set it: name another "
+                    "setting in the recipe's `probe`, or give --no-probe to `ablate run` or `ablate submit`"
+                )
         self.jobs = {arm.name: self.job(arm, SEED) for arm in self.arms}
         self.other_seed = self.job(plan.baseline_arm, OTHER_SEED)
 
@@ -99,9 +105,14 @@ class Probe:
         compared = []
         for name in self.plan.trial_metrics:
             unit = self.plan.metric_named(name).unit.strip()
-            if not TIMES.search(name) and unit not in UNITS_OF_TIME:
+            if not is_time(name) and unit not in UNITS_OF_TIME:
                 compared.append(name)
         return compared or self.plan.trial_metrics
+
+
+def is_time(name: str) -> bool:
+    """Return whether a word of a metric's name says that it is a time or a speed."""
+    return TIMES.search(words_of(name)) is not None
 
 
 def remove_unfinished(runs: Path, jobs: Iterable[Job]) -> None:
@@ -124,7 +135,7 @@ def read_numbers(runs: Path, probe_id: str, metrics: Sequence[str]) -> Numbers |
     for name in metrics:
         numbers[name] = trial_record.values.get(name)
     for key in set[str]().union(*trial_record.history):
-        if not TIMES.search(key):
+        if not is_time(key):
             numbers[f"{key} of the curve"] = [line.get(key) for line in trial_record.history]
     if trial_record.correct is not None:
         index, correct = trial_record.correct

@@ -14,7 +14,7 @@ from results.figures.plots import metric_limits
 from results.load import load_studies
 from results.records import as_json
 from results.store.schemas import EvalSummary, Metric
-from results.store.schemas.metrics import BEFORE_0_25, metric_by_name
+from results.store.schemas.metrics import BEFORE_0_25, is_lower_better, metric_by_name
 from results.study_results import StudyResults
 from results.tables import layout
 from results.tables.study_table import table
@@ -115,3 +115,12 @@ def test_plans_before_0_25_have_the_metrics_that_vision_transformers_declare() -
     """`results` may not import vitcore, so what older plans meant stands there a second time."""
     declared = [Metric(name=name, **kind) for name, kind in METRICS.items()]
     assert [metric_by_name(name) for name in BEFORE_0_25] == declared
+
+
+LOWER = "val_loss loss/test testMSE rmse WER cer word.error-rate errors_total fid50k train_seconds eval-latency flops"
+HIGHER = "answer_accuracy fidelity interrogation sentiment merit images_per_second flops_per_second mAP lossless"
+
+
+def test_less_is_better_by_whole_words_of_a_name() -> None:
+    assert [name for name in LOWER.split() if not is_lower_better(name)] == []
+    assert [name for name in HIGHER.split() if is_lower_better(name)] == []

@@ -1,6 +1,5 @@
 """A recipe for a command of the user's, drafted from what its --help prints."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,12 +10,12 @@ import yaml
 from ablations.trainables.command import template
 from ablations.trainables.command.script_help import ScriptHelp, ScriptOption, read_help, script_end
 from commonfloor.messages import usual_name
+from results.store.schemas.metrics import is_lower_better
 
 SEEDS = ("seed", "random_seed", "manual_seed")
 FOLDERS = ("out", "output", "output_dir", "out_dir", "outdir", "log_dir", "logdir", "save_dir")  # preferred first
 HYDRA_FOLDER = "hydra.run.dir"
 SHORT = {"steps": 20, "epochs": 1}  # what makes a trial short, for a script with such a setting
-LOWER_IS_BETTER = re.compile(r"loss|err|mae|mse|perplexity|ppl|fid|wer|time|latency|seconds|memory", re.IGNORECASE)
 LONGEST_COMMENT = 140  # characters
 WIDEST = 48  # characters before comments that stand in one column
 END = "...\n"  # what yaml.safe_dump writes after a scalar
@@ -28,7 +27,7 @@ def draft(train: str, metrics: Sequence[str], folder: str) -> "Draft":
     metrics: the names of what it reports, or none. folder: where it runs, relative to the recipe.
     """
     words = template.split("--train", train)
-    drafted = Draft(train, words, read_help(words), tuple(metrics), folder)
+    drafted = Draft(train, words, read_help(words), tuple(dict.fromkeys(metrics)), folder)
     if drafted.seed and drafted.seed.is_given(words) and "seed" not in drafted.braced:
         raise ValueError(f"--train: {drafted.seed.name}: leave the seed out, because studies set it")
     names = [option.name for option in drafted.known] + drafted.to_fill
@@ -226,7 +225,7 @@ class Draft:
             return
         yield 'metrics:  # printed as METRIC name=number; else printed: "text before it"'
         for name in self.metrics:
-            better = "lower" if LOWER_IS_BETTER.search(name) else "higher"
+            better = "lower" if is_lower_better(name) else "higher"
             yield f"  {line(name, {'better': better})}  # by its name: correct it; unit: fraction is printed in percent"
 
 

@@ -20,7 +20,11 @@ AXES = {"step": "training step", "epoch": "epochs of training", "images": "train
 MEASURES = ("params", "flops", "train_seconds", "images_per_second", "steps", "images", "diverged_at_step")
 EXACT = ("params", "flops")  # numbers that no seed changes, so that a difference needs no test
 BEFORE_0_25 = ("test_accuracy", "test_loss", "val_accuracy", "val_loss", "train_loss")  # the metrics of each trial
-LOWER_IS_BETTER = ("loss", "error", "seconds", "flops", "params")  # ends of names
+LOWER_IS_BETTER = re.compile(  # words of a name; flops and params are counts only at its end
+    r"\b(\w*(loss|error|mae|mse)(e?s)?|err|mape|nll|perplexity|ppl|fid|wer|cer|ece|time|runtime|latency|seconds|memory)\b"
+    r"|\b(flops|params)$"
+)
+WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 OF_OBJECTIVE = {"masked-patch": " of predicted colors", "mae": " of masked pixels"}  # objective -> end of a label
 ACCURACY: dict[str, Any] = {
     "higher_is_better": True,
@@ -151,10 +155,20 @@ def metric_by_name(name: str, objective: str = "") -> Metric:
         label = objective_label(name, objective)
     if kind.endswith("accuracy"):
         return Metric(name=name, label=label, **ACCURACY)
-    metric = Metric(name=name, label=label, higher_is_better=not kind.endswith(LOWER_IS_BETTER))
+    metric = Metric(name=name, label=label, higher_is_better=not is_lower_better(kind))
     if name in MEASURES:  # seconds, steps, images
         return metric.model_copy(update={"decimals": 1})
     return metric
+
+
+def is_lower_better(name: str) -> bool:
+    """Return whether a word of a metric's name says that less is better."""
+    return LOWER_IS_BETTER.search(words_of(name)) is not None
+
+
+def words_of(name: str) -> str:
+    """Return the words of a name in small letters, such as "val loss" for val_loss, val/loss and valLoss."""
+    return " ".join(WORD.findall(name)).lower()
 
 
 def objective_label(name: str, objective: str) -> str:

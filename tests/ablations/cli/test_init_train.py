@@ -406,3 +406,11 @@ def test_steps_and_epochs_make_the_probe_short(ablate: Ablate, tmp_path: Path) -
     text = begin + "\n".join(lines) + "\nparser.parse_args()"
     assert ablate("init", "--train", script(tmp_path, text), "--metric", "f1")[0] == 0
     assert read_recipe("fit.yaml").probe == {"max-steps": 20, "n_epochs": 1}
+
+
+def test_a_metric_given_twice_is_one_whose_direction_is_read_from_whole_words(ablate: Ablate, tmp_path: Path) -> None:
+    """`answer` holds "wer"."""
+    words = [word for name in ("answer_accuracy", "WER", "answer_accuracy") for word in ("--metric", name)]
+    assert ablate("init", "--train", script(tmp_path, ARGPARSE), *words)[0] == 0
+    directions = {name: metric.better for name, metric in read_recipe("fit.yaml").metrics.items()}
+    assert directions == {"answer_accuracy": "higher", "WER": "lower"}

@@ -11,6 +11,7 @@ from designs import write
 from in_process import Ablate, refusal
 from waits import left, wait_until
 
+from ablations.execution.probe import is_time
 from ablations.study.reading import read_recipe
 
 SCRIPT = """
@@ -47,6 +48,11 @@ def prepare(folder: Path, factors: str, script: str = SCRIPT, recipe: str = RECI
     (folder / "train.py").write_text(dedent(script))
     write(folder, "r", recipe)
     write(folder, "s", STUDY.replace("{FACTORS}", f"{{{factors}}}"))
+
+
+def scores_in(output: str) -> list[str]:
+    """Return the numbers in the table of probes."""
+    return [line.split("|")[2].strip() for line in output.splitlines() if line.startswith("| lr=")]
 
 
 @pytest.fixture(autouse=True)
@@ -99,6 +105,21 @@ def test_tables_say_that_a_script_is_not_deterministic(ablate: Ablate, tmp_path:
     for seeds in ("1", "2"):
         assert ablate("run", *HERE, "--seeds", seeds)[0] == 0
         assert ablate("table", "s.yaml")[1].count(note) == 1
+
+
+def test_times_are_known_by_whole_words_of_their_names(ablate: Ablate, tmp_path: Path) -> None:
+    """`intersection` holds "sec" and `sentiment` holds "time", but they are no times."""
+    script = "def train(run, lr=0.5, steps=12): return {'intersection_over_union': lr + run.seed, 'constant': 0.0}"
+    metrics = "metrics: {intersection_over_union: {better: higher}, constant: {better: higher}}"
+    (tmp_path / "iou.py").write_text(script)
+    write(tmp_path, "r", f"{{description: d, train: 'iou.py:train', {metrics}, probe: {{steps: 4}}}}")
+    write(tmp_path, "s", "{question: q, baseline: {lr: 0.5}, factors: {lr: [0.5, 0.25]}}")
+    status, output, errors = ablate("check", "r.yaml", "s.yaml")
+    assert status == 0, errors
+    assert scores_in(output) == ["0.5000", "1.5000", "0.5000", "0.2500"]
+    times = ("train_runtime", "samples_per_second", "step-time", "eval/latency", "stepTime", "FPS")
+    assert all(map(is_time, times))
+    assert not any(map(is_time, ("intersection", "sentiment.f1", "bisected_error")))
 
 
 def test_a_setting_that_acts_later_is_declared(ablate: Ablate, tmp_path: Path, calls: Path) -> None:
@@ -155,8 +176,7 @@ def test_functions_are_probed(ablate: Ablate, tmp_path: Path) -> None:
     write(tmp_path, "s", study)
     status, output, errors = ablate("check", "r.yaml", "s.yaml")
     assert (status, "s@r: end=8 gave the baseline's numbers" in errors) == (2, True)
-    scores = [line.split("|")[2].strip() for line in output.splitlines() if line.startswith("| lr=")]
-    assert scores == ["2.0000", "3.0000", "2.0000", "2.0000", "1.0000", "1.0000"]
+    assert scores_in(output) == ["2.0000", "3.0000", "2.0000", "2.0000", "1.0000", "1.0000"]
 
 
 def test_without_a_probe_new_plans_are_warned_of_once(ablate: Ablate, tmp_path: Path) -> None:
@@ -200,7 +220,9 @@ def test_only_code_of_the_users_has_probes(tmp_path: Path) -> None:
 
 def test_a_setting_that_the_study_varies_makes_no_probe_short(ablate: Ablate, tmp_path: Path) -> None:
     prepare(tmp_path, "steps: [12, 9]")
-    assert "s@r: probe: steps: the study varies it" in refusal(ablate, "run", *HERE)
+    message = refusal(ablate, "run", *HERE)
+    assert "s@r: probe: steps: the study varies it" in message
+    assert "name another setting in the recipe's `probe`, or give --no-probe" in message
     assert ablate("run", *HERE, "--plan-only", "--no-probe")[0] == 0
 
 
