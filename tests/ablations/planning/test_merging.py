@@ -209,9 +209,9 @@ def test_what_is_no_source_is_refused_and_nothing_is_written(
 ) -> None:
     for folder in ("empty", "here/trials"):
         (tmp_path / folder).mkdir(parents=True)
-    content = bytearray((tmp_path / "there.parquet").read_bytes())
-    content[len(content) // 2] ^= 1
-    (tmp_path / "damaged.parquet").write_bytes(content)
+    content = (tmp_path / "there.parquet").read_bytes()
+    third = len(content) // 3
+    (tmp_path / "damaged.parquet").write_bytes(content[:third] + bytes(third) + content[2 * third :])
     there.rename(tmp_path / "newer")
     for path in tmp_path.glob("newer/trials/*/result.json"):
         path.write_text(path.read_text().replace(f'"schema": {store.SCHEMA}', f'"schema": {store.SCHEMA + 1}'))

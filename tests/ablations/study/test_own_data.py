@@ -224,6 +224,7 @@ def test_other_data_to_pretrain_on_are_other_data() -> None:
 
 def test_every_statement_of_a_recipe_is_known_to_be_one() -> None:
     how = {"name", "config", "train", "cost", "seeds", "axes", "arms", "stages", "resources"}
+    how |= {"paired", "probe", "inert"}
     assert {*Recipe.model_fields} == {*OF_ITS_DATA, *how, *OF_CODE, *OF_COMMANDS}
 
 
