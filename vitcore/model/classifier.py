@@ -5,15 +5,29 @@ is left out would change the values of all later layers. Therefore each layer dr
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
-from torch.nn.modules.module import register_module_module_registration_hook
+from torch.nn.modules.module import (
+    register_module_buffer_registration_hook,
+    register_module_module_registration_hook,
+    register_module_parameter_registration_hook,
+)
 
 from vitcore.keyed_random import seed_of, seeded
 from vitcore.model.initialization import Draw, Initial, initialize
 from vitcore.settings import Settings
 from vitcore.variant import Variant
+
+RESETS = ("_reset_parameters", "reset_parameters")  # methods that draw default values; the first: torch's attention
+REGISTRATIONS = (
+    register_module_buffer_registration_hook,
+    register_module_module_registration_hook,
+    register_module_parameter_registration_hook,
+)
 
 
 class Classifier(Variant, Initial):
@@ -21,8 +35,8 @@ class Classifier(Variant, Initial):
 
     A subclass builds itself from `config.channels`, `config.classes`, `config.image_size` and `self.options`. PyTorch's
     layers keep their default initial values, each drawn by a generator that is seeded by (seed, name of the layer). So
-    does every module with a method `reset_parameters`. Values that `__init__` sets beyond that stay. `draws` says how
-    other parameters are drawn by name: `draws = {"tokens": normal(0.02)}`.
+    do modules whose `__init__` calls their `reset_parameters`. Values that `__init__` sets beyond that stay. `draws`
+    says how other parameters are drawn by name: `draws = {"tokens": normal(0.02)}`.
     """
 
     slot = "model"
@@ -45,46 +59,70 @@ class Classifier(Variant, Initial):
         raise NotImplementedError
 
 
+class RecordedReset:
+    """Stands in for a module's method that draws its default values, and records what the method drew.
+
+    Where a module is copied, as by nn.TransformerEncoder, the copy has a copy of the record.
+    """
+
+    def __init__(self, module: nn.Module, method: str) -> None:
+        self.module = module
+        self.method = getattr(module, method)
+        self.draw = partial(self.method)  # with the arguments of the last call
+        self.drawn: dict[str, Tensor] = {}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        self.draw = partial(self.method, *args, **kwargs)
+        self.draw()
+        self.drawn = {name: tensor.detach().clone() for name, tensor in named_tensors(self.module)}
+
+    def draw_again(self, after_init: Mapping[Tensor, Tensor]) -> None:
+        """Draw anew the tensors that kept what was drawn. after_init: tensor -> its value at the end of `__init__`."""
+        drawn_here = set()
+        for name, tensor in named_tensors(self.module):
+            if name in self.drawn and torch.equal(self.drawn[name], after_init[tensor]):
+                drawn_here.add(tensor)
+        if not drawn_here:
+            return
+        others = {tensor: tensor.clone() for _, tensor in named_tensors(self.module) if tensor not in drawn_here}
+        self.draw()
+        for tensor, values in others.items():
+            tensor.copy_(values)
+
+
 def drawn_by_name(make: Callable[[Settings], nn.Module], config: Settings) -> nn.Module:
     """Return `make(config)`, in which each layer has drawn its default values by its own name."""
-    defaults: dict[nn.Parameter, Tensor] = {}  # the values that parameters got from their layers
-
-    def note_defaults(parent: nn.Module, name: str, module: nn.Module | None) -> None:
-        for parameter in module.parameters() if module is not None else ():
-            if parameter not in defaults or reset_of(module) is not None:
-                defaults[parameter] = parameter.detach().clone()
-
-    hook = register_module_module_registration_hook(note_defaults)
-    try:
+    with ExitStack() as hooks:
+        for register_hook in REGISTRATIONS:
+            hooks.enter_context(register_hook(record_resets))
         with seeded(config.seed):
             model = make(config)
-    finally:
-        hook.remove()
-    if reset_of(model) is not None:
-        note_defaults(model, "", model)
-    draw_layers(model, config.seed, defaults)
+    draw_layers(model, config.seed)
     initialize(model, config.seed, config.init, config.width)
     return model
 
 
+def record_resets(module: nn.Module, name: str, registered: object) -> None:
+    """Record what a module's methods in RESETS draw. A hook, which is called when the module gets its first tensor."""
+    for method in RESETS:
+        if hasattr(module, method) and method not in vars(module):
+            setattr(module, method, RecordedReset(module, method))
+
+
 @torch.no_grad()
-def draw_layers(model: nn.Module, seed: int, defaults: Mapping[nn.Parameter, Tensor]) -> None:
-    """Draw the default values of each layer anew, by its name. defaults: parameter -> the value its layer gave it.
-
-    A parameter that has another value, as zeros in a head, keeps it.
-    """
-    initial = {parameter: parameter.clone() for parameter in model.parameters()}
+def draw_layers(model: nn.Module, seed: int) -> None:
+    """Draw the default values of each layer anew, by its name. A tensor with another value, such as zeros, keeps it."""
+    after_init = {tensor: tensor.clone() for _, tensor in named_tensors(model)}
     for name, module in reversed([*model.named_modules()]):  # inner modules first, as they are made
-        reset = reset_of(module)
-        if reset is not None:
-            with seeded(seed_of(seed, name)):
-                reset()
-    for parameter, values in initial.items():
-        is_default = parameter in defaults and torch.equal(defaults[parameter], values)
-        if not is_default:
-            parameter.copy_(values)
+        for method in RESETS:
+            reset = vars(module).get(method)
+            if isinstance(reset, RecordedReset):
+                delattr(module, method)
+                with seeded(seed_of(seed, name)):
+                    reset.draw_again(after_init)
 
 
-def reset_of(module: nn.Module | None) -> Callable[[], None] | None:
-    """Return the method that draws a module's default values, or None. `_reset_parameters`: of torch's attention."""
-    return getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
+def named_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
+    """Return the names and tensors of all parameters and buffers. A shared tensor has several names."""
+    parameters = module.named_parameters(remove_duplicate=False)
+    return [*parameters, *module.named_buffers(remove_duplicate=False)]

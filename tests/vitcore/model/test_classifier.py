@@ -202,6 +202,83 @@ def test_values_that_a_model_sets_itself_stay(add: Add) -> None:
     assert all(torch.equal(more[key], kept) for key, kept in values.items())
 
 
+def zeroed(layer: nn.Linear) -> nn.Linear:
+    """Return the layer with zero weights, as helpers of many models do."""
+    nn.init.zeros_(layer.weight)
+    return layer
+
+
+class Preset(Classifier):
+    """Sets values of layers before it has the layers as attributes, shares weights and copies layers."""
+
+    numerics = 1
+
+    class Options(Options):
+        more: bool = False
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        if self.options.more:
+            self.more = nn.Linear(3, 3)
+        self.head = zeroed(nn.Linear(64, config.classes))
+        prior = nn.Linear(64, 8)
+        prior.bias.data.fill_(-4.6)
+        distant = nn.Linear(64, 8)
+        nn.init.normal_(distant.weight, mean=100)
+        self.layers = nn.Sequential(prior, nn.ReLU(), nn.Sequential(distant))
+        self.later = nn.Linear(64, 8)
+        nn.init.normal_(self.later.weight, mean=-100)
+        self.gain = nn.Parameter(torch.full((8,), 0.1))
+        self.norm = nn.BatchNorm2d(8)
+        self.norm.get_buffer("running_mean").fill_(3)
+        self.words, self.logits = nn.Embedding(64, 8), nn.Linear(8, 64)
+        self.logits.weight = self.words.weight
+        self.words_of_logits, self.other_logits = nn.Embedding(64, 8), nn.Linear(8, 64)
+        self.words_of_logits.weight = self.other_logits.weight
+        block = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0)
+        nn.init.constant_(block.linear1.bias, 0.5)
+        self.encoder = nn.TransformerEncoder(block, 2, enable_nested_tensor=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(images.flatten(1))
+
+
+def test_values_that_are_set_before_a_layer_is_assigned_stay(add: Add) -> None:
+    """Constants and random values, through a helper or before nn.Sequential or a copy; buffers too."""
+    values = values_of(config_of(add(Preset)))
+    assert not values["head.weight"].any()
+    assert (values["layers.0.bias"] == -4.6).all()
+    assert values["layers.2.0.weight"].mean() == pytest.approx(100, abs=1)
+    assert values["later.weight"].mean() == pytest.approx(-100, abs=1)
+    assert (values["gain"] == 0.1).all()
+    assert (values["norm.running_mean"] == 3).all()
+    assert (values["encoder.layers.1.linear1.bias"] == 0.5).all()
+
+
+def test_default_values_beside_set_ones_are_drawn_by_name(add: Add) -> None:
+    """Of the same layer, of copied layers, and of shared weights, which keep the law of the layer that drew them."""
+    name = add(Preset)
+    values = values_of(config_of(name))
+    more = values_of(config_of(name, **{"model.more": True}))
+    layers = ("head.bias", "layers.0.weight", "layers.2.0.bias", "later.bias", "logits.weight", "other_logits.weight")
+    copies = [key for key in values if key.startswith("encoder.")]
+    for key in (*layers, *copies):
+        assert torch.equal(values[key], more[key]), key
+    assert not torch.equal(more["later.weight"], values["later.weight"])  # drawn in the order of the calls
+    for inside in ("linear1.weight", "self_attn.in_proj_weight"):
+        assert not torch.equal(values[f"encoder.layers.0.{inside}"], values[f"encoder.layers.1.{inside}"])
+    assert torch.equal(values["logits.weight"], values["words.weight"])
+    assert values["logits.weight"].std() == pytest.approx(1, abs=0.15)  # an embedding's normal distribution
+    assert values["words_of_logits.weight"].abs().max() <= 8**-0.5  # a linear layer's uniform distribution
+
+
+def test_a_built_model_has_its_own_methods(add: Add) -> None:
+    """Nothing that recorded the default values is left, so that the model may draw them again."""
+    model = build(config_of(add(Initialized)))
+    assert not [module for module in model.modules() if "reset_parameters" in vars(module)]
+    assert not [module for module in model.modules() if "_reset_parameters" in vars(module)]
+
+
 def test_building_leaves_the_global_generator(add: Add) -> None:
     before = torch.get_rng_state()
     build(config_of())
