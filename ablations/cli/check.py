@@ -187,6 +187,8 @@ def check_recipe(file: str) -> None:
         print(f"  ok      {size['params']:,} parameters, {size['flops']:,} FLOPs an image, {config['steps']:,} steps")
     else:
         print(f"  ok      settings {assignments(config, ', ')}")
+    for warning in trainable.warnings(config):
+        print(f"  warning {warning}")
     for name, settings in recipe.arms.items():
         ratio = flops_text(trainable.describe(resolved(f"arm {name}", settings)), size)
         print(f"  ok      arm {name}: {ratio}")
@@ -307,17 +309,19 @@ def run_probes(probes: Sequence[Probe], place: Place, workers: int | None) -> No
         ensure_trainable(todo, there)
         summary = train_here(todo, there, workers)
         if summary.failed and not summary.stopped:
-            refuse_failed({job.arm: summary.failed[job.id] for job in todo if job.id in summary.failed})
+            refuse_failed({job.arm: summary.failed[job.id] for job in todo if job.id in summary.failed}, probes)
         finish(summary, len(todo), "")
 
 
-def refuse_failed(failed: Mapping[str, str]) -> None:
+def refuse_failed(failed: Mapping[str, str], probes: Iterable[Probe]) -> None:
     """Name the probes that failed on standard error, and exit. failed: name -> cause."""
     first, *others = failed
     also = ""
     if others:
         also = f" (and {joined_names(others)})"
-    print(f"ablate: {first}{also} failed: {failed[first]}", file=sys.stderr)
+    lengths = joined_names(dict.fromkeys(assignments(probe.plan.probe, ", ") for probe in probes))
+    advice = f"`probe` ({lengths}) may be too short: it must last until the metrics are reported"
+    print(f"ablate: {first}{also} failed: {failed[first]}; {advice}", file=sys.stderr)
     raise typer.Exit(FAILED)
 
 

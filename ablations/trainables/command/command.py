@@ -6,7 +6,7 @@ config: {lr: 1e-3, depth: 12}
 
 import shutil
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,6 +22,10 @@ from results.store.schemas import Plain, Settings
 
 KIND = "command"
 SCRIPTS = (".py", ".sh")  # ends of the words of a command that name its code
+EXPECTED = {  # what a template should name -> the environment variable that may be read instead, why it matters
+    "seed": ("ABLATE_SEED", "all seeds are the same trial"),
+    "folder": ("ABLATE_FOLDER", "trials that run at once write to the same files"),
+}
 
 
 class Allowed(Options):
@@ -110,9 +114,21 @@ class Command(UserCode):
         return identity
 
     def warnings(self, settings: Settings) -> list[str]:
-        if "seed" in self.template.names:
-            return []
-        return ["train: has no {seed}: unless the command reads ABLATE_SEED, all seeds are the same trial"]
+        return self.unnamed
+
+    @cached_property
+    def unnamed(self) -> list[str]:
+        """Warnings of what neither the template nor the code of the command mentions."""
+        warnings = []
+        for name, (variable, why) in EXPECTED.items():
+            if name not in self.template.names and not self.mentions(variable):
+                warnings.append(f"train: has no {{{name}}}: unless the command reads {variable}, {why}")
+        return warnings
+
+    def mentions(self, variable: str) -> bool:
+        """Return whether a file of the code, as far as it is here, has the name of an environment variable."""
+        paths = [Path(self.about.folder, name) for name in self.files]
+        return any(variable.encode() in path.read_bytes() for path in paths if path.is_file())
 
     # -- execution -----------------------------------------------------------------------------------------------------
 

@@ -158,12 +158,22 @@ def test_a_probe_that_fails_names_its_arm(ablate: Ablate, tmp_path: Path, calls:
     prepare(tmp_path, "lr: [0.5, 0.25]", script)
     status, _, errors = ablate("run", *HERE)
     assert status == 1
-    assert "ablate: probe of lr=0.25 failed: exit status 1: KeyError: 'layers.txt'\n" in errors
+    assert "ablate: probe of lr=0.25 failed: exit status 1: KeyError: 'layers.txt'; " in errors
     assert not Path("runs/trials").exists()
     (tmp_path / "layers.txt").touch()
     calls.write_text("")
     assert ablate("check", "r.yaml", "s.yaml")[0] == 0
     assert calls.stat().st_size == 2
+
+
+def test_a_probe_that_ends_before_the_metrics_may_be_too_short(ablate: Ablate, tmp_path: Path) -> None:
+    script = SCRIPT.replace('print(f"METRIC', 'if args.steps >= 12: print(f"METRIC')
+    prepare(tmp_path, "lr: [0.5, 0.25]", script)
+    missing = "metric score was not reported: print METRIC score=NUMBER, or write it to metrics.json"
+    advice = "`probe` (steps=4) may be too short: it must last until the metrics are reported"
+    assert f" failed: {missing}; {advice}\n" in ablate("check", "r.yaml", "s.yaml")[2]
+    prepare(tmp_path, "lr: [0.5, 0.25]", script, RECIPE.replace("steps: 4", "steps: 12"))
+    assert ablate("check", "r.yaml", "s.yaml")[0] == 0
 
 
 def test_functions_are_probed(ablate: Ablate, tmp_path: Path) -> None:
