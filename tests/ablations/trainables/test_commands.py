@@ -11,6 +11,7 @@ from textwrap import dedent, indent
 import pytest
 from commands import ONE_ARM, RECIPE, SCRIPT, STUDY, planned
 from designs import design, write
+from in_process import Ablate
 from run_trials import Quiet, serve_all, served
 
 from ablations import provenance
@@ -293,6 +294,25 @@ def test_a_command_knows_what_it_is_by_its_environment(tmp_path: Path, monkeypat
     """
     runs, todo = planned(tmp_path, script, study=ONE_ARM)
     assert [served(runs, job).metrics for job in todo] == [{"score": seed} for seed in range(3)]
+
+
+UNNAMED = {  # what the template lacks -> the warning
+    "seed": "train: has no {seed}: unless the command reads ABLATE_SEED, all seeds are the same trial",
+    "folder": "train: has no {folder}: unless the command reads ABLATE_FOLDER, trials that run at once write to "
+    "the same files",
+}
+
+
+@pytest.mark.parametrize("name", UNNAMED)
+def test_a_template_without_seed_or_folder_is_warned_of(ablate: Ablate, tmp_path: Path, name: str) -> None:
+    """Unless the code has the name of the environment variable."""
+    write(tmp_path, "r", RECIPE.replace(f"{{{name}}}", "x"))
+    (tmp_path / "train.py").write_text(SCRIPT)
+    status, output, _ = ablate("check", "r.yaml")
+    warnings = [line.strip() for line in output.splitlines() if "warning" in line]
+    assert (status, warnings) == (0, [f"warning {UNNAMED[name]}"])
+    (tmp_path / "train.py").write_text(f"{SCRIPT}# reads ABLATE_{name.upper()}")
+    assert "warning" not in ablate("check", "r.yaml")[1]
 
 
 def test_edited_code_is_planned_anew_before_it_trains(tmp_path: Path) -> None:
