@@ -232,19 +232,19 @@ def probe_study(file: str, recipe: Recipe, place: Place, workers: int | None) ->
     findings.refuse_dead()
 
 
-def probed(plans: Sequence[Plan], arms: Sequence[str], place: Place, workers: int | None) -> list[Plan]:
-    """Run the probes that are missing before trials of the plans; return the plans with notes on what they found.
+def probe_plans(plans: Sequence[Plan], arms: Sequence[str], place: Place, workers: int | None) -> None:
+    """Run the probes that are missing before trials of the plans.
 
     arms: glob patterns. Raises ValueError if the seed or a setting has no effect, and the errors of `run_probes`.
     """
     warn_of_undeclared(plans)
     probes = list(needed_probes(plans, arms, place))
     run_probes(probes, place, workers)
-    return with_findings(plans, probes, place.runs)
+    refuse_dead(probes, place.runs)
 
 
-def probed_earlier(plans: Sequence[Plan], arms: Sequence[str], place: Place, options: str) -> list[Plan]:
-    """Return the plans with notes on what earlier probes found, and warn of plans whose probes have not run.
+def check_earlier_probes(plans: Sequence[Plan], arms: Sequence[str], place: Place, options: str) -> None:
+    """Warn of plans whose probes have not run.
 
     arms: glob patterns. options: --runs, for advice. Raises ValueError if the seed or a setting has no effect.
     """
@@ -256,7 +256,7 @@ def probed_earlier(plans: Sequence[Plan], arms: Sequence[str], place: Place, opt
             study = shlex.quote(plan.asked.study if plan.asked else plan.study)
             advice = f"`ablate check {recipe_argument(plan)} {study}{options}` runs each for a moment"
             print(f"ablate: {plan.name}: its arms are not probed: {advice}", file=sys.stderr)
-    return with_findings(plans, probes, place.runs)
+    refuse_dead(probes, place.runs)
 
 
 def warn_of_undeclared(plans: Iterable[Plan]) -> None:
@@ -276,18 +276,23 @@ def needed_probes(plans: Iterable[Plan], arms: Sequence[str], place: Place) -> I
                 yield Probe(plan, {job.arm for job in todo})
 
 
-def with_findings(plans: Iterable[Plan], probes: Iterable[Probe], runs: Path) -> list[Plan]:
-    """Return the plans with notes on what their probes found. Raises ValueError as `Findings.refuse_dead` does."""
-    notes: dict[str, str] = {}
+def refuse_dead(probes: Iterable[Probe], runs: Path) -> None:
+    """Raise ValueError as `Findings.refuse_dead` does."""
     for probe in probes:
         findings = probe.read(runs)
         if findings is not None:
             findings.refuse_dead()
-            notes[probe.plan.name] = findings.note
+
+
+def with_probe_notes(plans: Iterable[Plan], runs: Path) -> list[Plan]:
+    """Return the plans with notes on what probes of their baselines found, also where nothing is left to train."""
     noted = []
     for plan in plans:
-        if plan.name in notes:
-            plan = with_note(plan, notes[plan.name])
+        findings = None
+        if plan.probe:
+            findings = Probe(plan, []).read(runs)
+        if findings is not None:
+            plan = with_note(plan, findings.note)
         noted.append(plan)
     return noted
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ablations.cli.answer import fail_if
-from ablations.cli.check import probed_earlier
+from ablations.cli.check import check_earlier_probes, with_probe_notes
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import (
     ensure_publishable,
@@ -76,7 +76,7 @@ def submit(
     if max_hours is not None:
         estimate.check_max_hours(max_hours, plans, chosen_jobs, place.runs, device(chosen))
     if not no_probe:
-        plans = probed_earlier(plans, arm, place, folder_options(runs))
+        check_earlier_probes(plans, arm, place, folder_options(runs))
     on_this_machine = submitting.is_this_machine(named)
     if dry_run and on_this_machine:
         return print(f"# {len(todo)} trials on this machine")
@@ -85,6 +85,7 @@ def submit(
     if todo and not on_this_machine:
         submitting.preflight(chosen, place.runs)
     ensure_publishable(place.runs)
+    plans = with_probe_notes(plans, place.runs)
     for plan in plans:
         save_plan(place.runs, plan)
     if on_this_machine:

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from ablations.cli.answer import fail_if, show_json
-from ablations.cli.check import probed, probed_earlier
+from ablations.cli.check import check_earlier_probes, probe_plans, with_probe_notes
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import data_folders, ensure_publishable, folder_options, make_place
 from ablations.cli.inputs.preparation import ensure_data, ensure_trainable, prepare_plans, take_from
@@ -87,9 +87,10 @@ def run(
         ensure_trainable(todo, place)
     warn_of(todo)
     if plan_only and not no_probe:
-        plans = probed_earlier(plans, arm, place, folder_options(runs))
+        check_earlier_probes(plans, arm, place, folder_options(runs))
     elif not no_probe:
-        plans = probed(plans, arm, place, workers)
+        probe_plans(plans, arm, place, workers)
+    plans = with_probe_notes(plans, place.runs)
     for plan in plans:
         save_plan(place.runs, plan)
     if plan_only:

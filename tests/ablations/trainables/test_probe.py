@@ -105,6 +105,12 @@ def test_tables_say_that_a_script_is_not_deterministic(ablate: Ablate, tmp_path:
     for seeds in ("1", "2"):
         assert ablate("run", *HERE, "--seeds", seeds)[0] == 0
         assert ablate("table", "s.yaml")[1].count(note) == 1
+    (tmp_path / "again.yaml").write_text((tmp_path / "s.yaml").read_text())
+    for words in (("margin=0.02", "--seeds", "2"), ("--no-probe", "--seeds", "3")):
+        assert ablate("run", *HERE, *words)[0] == 0
+        assert ablate("table", "s.yaml")[1].count(note) == 1
+    assert ablate("run", "again.yaml", *HERE[1:])[0] == 0
+    assert ablate("table", "again.yaml")[1].count(note) == 1
 
 
 def test_times_are_known_by_whole_words_of_their_names(ablate: Ablate, tmp_path: Path) -> None:
