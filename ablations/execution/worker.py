@@ -25,7 +25,7 @@ from ablations.execution.launch import PLACE, Place
 from ablations.faults import RankLost
 from ablations.jobs import Job, kept_weights
 from ablations.output import output_to_file
-from ablations.trainables.trainable import LINKS, Parent, TrainingContext, TrialOutcome, find, hashed, is_trial_id
+from ablations.trainables.trainable import LINKS, Parent, TrainingContext, TrainingOutcome, find, hashed, is_trial_id
 from commonfloor.files import FULL, Patience
 from commonfloor.messages import reason_with_file
 from results import store
@@ -150,7 +150,7 @@ class Worker:
 
     def train(
         self, job: Job, settings: Settings, trial: store.Trial, attempt: store.Attempt, past: Past
-    ) -> TrialOutcome:
+    ) -> TrainingOutcome:
         links = [link for link in LINKS if is_trial_id(settings.get(link))]
         parents = {link: self.verified_parent(link, settings[link]) for link in links}
         context = TrainingContext(

@@ -29,7 +29,7 @@ from ablations.faults import Fault
 from ablations.provenance import PACKAGES
 from ablations.trainables.command.training import NO_MEMORY, claimed_folder
 from ablations.trainables.local_imports import LocalImports
-from ablations.trainables.trainable import Parent, TrainingContext, TrialOutcome
+from ablations.trainables.trainable import Parent, TrainingContext, TrainingOutcome
 from ablations.trainables.user_code import Description, Failed, UserCode
 from commonfloor.messages import joined_names, unknown_key
 from commonfloor.options import Options, explain
@@ -182,19 +182,19 @@ class Function(UserCode):
 
     def train(
         self, settings: Settings, run: store.Attempt, sources: Mapping[str, Parent], context: TrainingContext
-    ) -> TrialOutcome:
+    ) -> TrainingOutcome:
         self.ensure_files()
         trial = FunctionRun(settings["seed"], run, context)
         try:
             reported = self.function(**self.arguments(settings, trial))
         except FloatingPointError:
-            return TrialOutcome("diverged", {}, trial.seconds, {"diverged_at_step": trial.step})
+            return TrainingOutcome("diverged", {}, trial.seconds, {"diverged_at_step": trial.step})
         except SystemExit as end:  # it would end the worker
             raise Failed(f"SystemExit: {end}", faults.BUG) from end
         if reported is None and context.should_stop():
-            return TrialOutcome("stopped", {}, trial.seconds)
+            return TrainingOutcome("stopped", {}, trial.seconds)
         details = {"steps": trial.step} if trial.step else {}
-        outcome = TrialOutcome("finished", self.checked(reported), trial.seconds, details)
+        outcome = TrainingOutcome("finished", self.checked(reported), trial.seconds, details)
         self.check_answers(trial.right, outcome, context)
         return outcome
 

@@ -65,7 +65,7 @@ class TrainingContext:
 
 
 @dataclass(frozen=True)
-class TrialOutcome:
+class TrainingOutcome:
     """How training ended. metrics: name -> value, empty unless finished. details: further content of result.json."""
 
     status: Literal["finished", "diverged", "stopped"]
@@ -334,7 +334,7 @@ class Trainable(Protocol):
 
     def train(
         self, settings: Settings, run: store.Attempt, sources: Mapping[str, Parent], context: TrainingContext
-    ) -> TrialOutcome:
+    ) -> TrainingOutcome:
         """Train a trial, from the newest checkpoint of `run` if there is one. sources: link -> parent."""
         ...
 

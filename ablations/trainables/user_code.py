@@ -15,7 +15,7 @@ from pydantic import model_validator
 
 from ablations import faults
 from ablations.faults import Fault
-from ablations.trainables.trainable import Resources, Trainable, TrainingContext, TrialOutcome, find
+from ablations.trainables.trainable import Resources, Trainable, TrainingContext, TrainingOutcome, find
 from commonfloor.options import Options
 from results.store.schemas import Fact, Metric, Settings
 from results.store.schemas.metrics import ACCURACY, PER_IMAGE, is_share_right, share_right
@@ -160,7 +160,7 @@ class UserCode(Trainable):
         accelerator = "cuda" if self.about.gpus else "cpu"
         return {"device": processor(), "accelerator": accelerator, "ranks": max(1, self.about.gpus)}
 
-    def check_answers(self, right: "np.ndarray | None", outcome: TrialOutcome, context: TrainingContext) -> None:
+    def check_answers(self, right: "np.ndarray | None", outcome: TrainingOutcome, context: TrainingContext) -> None:
         """Warn if whether each test image was classified right (images,) will not count. right: None if unknown."""
         numbers = outcome.metrics
         if right is None or not numbers:

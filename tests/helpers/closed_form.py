@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ablations.trainables.trainable import Parent, Trainable, TrainingContext, TrialOutcome
+from ablations.trainables.trainable import Parent, Trainable, TrainingContext, TrainingOutcome
 from results import store
 from results.store.schemas import Metric, Settings
 
@@ -43,7 +43,7 @@ class ClosedForm(Trainable):
 
     def train(
         self, settings: Settings, run: store.Attempt, sources: Mapping[str, Parent], context: TrainingContext
-    ) -> TrialOutcome:
+    ) -> TrainingOutcome:
         saved = run.checkpoint()
         done = json.loads(saved)["step"] if saved else 0
         for step in range(done + 1, settings["steps"] + 1):
@@ -53,9 +53,9 @@ class ClosedForm(Trainable):
             run.progress(step, {"loss": loss(settings, step)})
             run.save_checkpoint(step, json.dumps({"step": step}).encode())
             if context.should_stop():
-                return TrialOutcome("stopped", {}, 0.0)
+                return TrainingOutcome("stopped", {}, 0.0)
         run.save_weights(json.dumps(loss(settings, settings["steps"])).encode())
-        return TrialOutcome("finished", {"loss": loss(settings, settings["steps"])}, 0.1)
+        return TrainingOutcome("finished", {"loss": loss(settings, settings["steps"])}, 0.1)
 
 
 CLOSED_FORM = ClosedForm()

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, create_model
 
 from ablations.trainables.command import template, training
 from ablations.trainables.command.output import CURVE
-from ablations.trainables.trainable import Parent, TrainingContext, TrialOutcome
+from ablations.trainables.trainable import Parent, TrainingContext, TrainingOutcome
 from ablations.trainables.user_code import Description, UserCode
 from commonfloor.options import Options, explain
 from results import store
@@ -145,7 +145,7 @@ class Command(UserCode):
 
     def train(
         self, settings: Settings, run: store.Attempt, sources: Mapping[str, Parent], context: TrainingContext
-    ) -> TrialOutcome:
+    ) -> TrainingOutcome:
         self.ensure_files()
         order = training.CommandOrder(self.template, Path(self.about.folder), settings, self.printed)
         trial = training.CommandRun(order, run, context)

@@ -19,7 +19,7 @@ from ablations import faults, machine, provenance
 from ablations.trainables.command import supervisor
 from ablations.trainables.command.output import CURVE, METRICS, Curve, LineSplitter, Log, Report, read_correct
 from ablations.trainables.command.template import Template
-from ablations.trainables.trainable import TrainingContext, TrialOutcome
+from ablations.trainables.trainable import TrainingContext, TrainingOutcome
 from ablations.trainables.user_code import FOLDER, Failed
 from commonfloor.files import refuse_links
 from results import store
@@ -81,7 +81,7 @@ class CommandRun:
         """The time of training, over all attempts that a checkpoint connects."""
         return time.monotonic() - self.began
 
-    def train(self) -> TrialOutcome:
+    def train(self) -> TrainingOutcome:
         """Run the command until it ends. Raises Failed if it fails, and Superseded as `Attempt` does."""
         with started(self.order, self.folder, self.run) as process:
             self.follow(process)
@@ -135,7 +135,7 @@ class CommandRun:
         content = {"step": self.saved_step, "seconds": self.seconds}
         self.run.save_checkpoint(self.saved_step, json.dumps(content).encode())
 
-    def outcome(self, status: int) -> TrialOutcome:
+    def outcome(self, status: int) -> TrainingOutcome:
         """Return how the command ended. status: its exit status. Raises Failed."""
         if self.curve.unclear:
             self.context.warn(f"{CURVE}: a line is no object with numbers and a step: {self.curve.unclear}")
@@ -147,14 +147,14 @@ class CommandRun:
                 problem = str(error)
         if self.is_stopping():
             self.save_progress()
-            return TrialOutcome("stopped", {}, self.seconds)
+            return TrainingOutcome("stopped", {}, self.seconds)
         if self.report.diverged or self.curve.diverged:
-            return TrialOutcome("diverged", {}, self.seconds, {"diverged_at_step": self.curve.step})
+            return TrainingOutcome("diverged", {}, self.seconds, {"diverged_at_step": self.curve.step})
         if problem:
             raise Failed(problem, faults.INPUT)
         raise failure(status, self.log.last_lines(), machine.oom_kills() > self.memory_kills)
 
-    def finished(self) -> TrialOutcome:
+    def finished(self) -> TrainingOutcome:
         """Return the outcome of a finished command. Raises ValueError if what it reports is missing or not valid."""
         self.report.read_file(self.folder / METRICS)
         numbers = self.report.numbers()
@@ -162,7 +162,9 @@ class CommandRun:
         if correct is not None:
             self.run.save_correct(*correct)
             self.right = correct[1]
-        return TrialOutcome("finished", numbers, self.seconds, {"steps": self.curve.step} if self.curve.lines else {})
+        return TrainingOutcome(
+            "finished", numbers, self.seconds, {"steps": self.curve.step} if self.curve.lines else {}
+        )
 
     def is_stopping(self) -> bool:
         """Return whether the worker has to stop. SLURM's signal may reach the command a moment before the worker."""

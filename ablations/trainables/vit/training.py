@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from ablations import machine
-from ablations.trainables.trainable import EvalResult, Parent, TrainingContext, TrialOutcome
+from ablations.trainables.trainable import EvalResult, Parent, TrainingContext, TrainingOutcome
 from ablations.trainables.vit import machine_checks, plugins, rank_processes
 from results import store
 from results.store.schemas import Fact, Facts
@@ -75,7 +75,9 @@ def ensure_device(config: Config, needs_gpu: bool) -> None:
             raise NoGpu(f"gpus={needed}: this process sees {visible}; as many processes without one: device=cpu")
 
 
-def train(config: Config, run: store.Attempt, parents: Mapping[str, Parent], context: TrainingContext) -> TrialOutcome:
+def train(
+    config: Config, run: store.Attempt, parents: Mapping[str, Parent], context: TrainingContext
+) -> TrainingOutcome:
     """Train a config with the ranks that it asks for, and publish nothing."""
     described = machine_checks.known_cost(context.description)
     if described is not None:
@@ -99,7 +101,7 @@ def train(config: Config, run: store.Attempt, parents: Mapping[str, Parent], con
         )
     if outcome.micro_batch:
         run.record({"micro_batch": outcome.micro_batch})
-    return TrialOutcome(outcome.status, outcome.metrics, outcome.train_seconds, asdict(outcome))
+    return TrainingOutcome(outcome.status, outcome.metrics, outcome.train_seconds, asdict(outcome))
 
 
 def warn_of(facts: Facts, context: TrainingContext) -> None:

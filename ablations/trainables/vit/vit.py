@@ -17,7 +17,7 @@ from ablations.trainables.trainable import (
     Resources,
     Trainable,
     TrainingContext,
-    TrialOutcome,
+    TrainingOutcome,
 )
 from ablations.trainables.vit import machine_checks
 from results import store
@@ -246,7 +246,7 @@ class Vit(Trainable):
 
     def train(
         self, settings: Settings, run: store.Attempt, sources: Mapping[str, Parent], context: TrainingContext
-    ) -> TrialOutcome:
+    ) -> TrainingOutcome:
         return training.train(Config(**settings), run, sources, context)
 
     def fault(self, error: BaseException) -> Fault | None:
