@@ -5,11 +5,14 @@ table has a column per arm and a row per seed. Without seeds, the repeats of an 
 """
 
 import ast
+import difflib
 import hashlib
 import json
 import math
+import re
+import shlex
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,7 @@ from typing import Any
 import pandas as pd
 
 from commonfloor.files import LARGEST, read_bytes
-from commonfloor.messages import reason, spelling_hint
+from commonfloor.messages import reason, spelling_hint, usual_name
 from results.store.record import Record
 from results.store.schemas import Arm, Metric, Plan, PlannedTrial
 from results.store.schemas.metrics import ACCURACY, Margin, is_lower_better
@@ -25,6 +28,8 @@ from results.study_results import StudyResults, assemble
 
 RECIPE = "imported"
 SEED = "seed"  # the usual column of seeds
+SIMILAR = 0.75  # by difflib: `sed` and `sede` are similar to SEED, `step` is not
+UNNAMED = "Unnamed: "  # so pandas begins the name of a column without one
 STATES = ("state", "status")  # columns of Weights & Biases and of MLflow
 # Of runs of those two without a final value.
 UNFINISHED = ("crashed", "failed", "killed", "pending", "preempted", "preempting", "running", "scheduled")
@@ -61,7 +66,7 @@ class ImportedRun:
 
     @property
     def arm(self) -> str:
-        return ",".join(f"{name}={value}" for name, value in self.settings.items())
+        return arm_name(self.settings)
 
     @property
     def id(self) -> str:
@@ -75,6 +80,10 @@ class ImportedRun:
         return Record({"status": "finished", "reason": "", **self.metrics})
 
 
+def arm_name(settings: Mapping[str, Any]) -> str:
+    return ",".join(f"{name}={value}" for name, value in settings.items())
+
+
 def read_study(path: Path, request: Columns) -> StudyResults:
     """Return the study that a table of runs holds. Raises ValueError if the table lacks what the request names."""
     content = read_bytes(path, LARGEST)
@@ -82,10 +91,15 @@ def read_study(path: Path, request: Columns) -> StudyResults:
     origin = f"{path.name} (SHA-256 {hashlib.sha256(content).hexdigest()[:12]})"
     try:
         seed = seed_column(table, request)
-        read_runs = long_runs if request.arms else wide_runs
-        runs = list(read_runs(table, request, seed))
-        check_arms(runs)
-        plan = new_plan(runs, origin, request, is_numbered=not seed)
+        if request.arms:
+            runs = list(long_runs(table, request, seed))
+            arms = {run.arm: run.settings for run in runs}
+        else:
+            columns = arm_columns(table, seed)
+            runs = list(wide_runs(table, request, seed, columns))
+            arms = {arm_name({"arm": name}): {"arm": name} for name in columns}
+        check_arms(arms, runs)
+        plan = new_plan(arms, runs, origin, request, is_numbered=not seed)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     return assemble(plan, {run.id: run.record(request.metrics[0], path.name) for run in runs})
@@ -158,10 +172,37 @@ def columns_like(table: pd.DataFrame, name: str) -> list[str]:
 
 
 def seed_column(table: pd.DataFrame, request: Columns) -> str:
-    """Return the column of seeds, or "" if the request names none and the table has no SEED."""
-    if not request.seed and not columns_like(table, SEED):
-        return ""
-    return column(table, "--seed", request.seed or SEED)
+    """Return the column of seeds, or "" if the request names none and the table has no SEED.
+
+    Raises ValueError if another column seems to hold seeds, unless unpaired runs are asked for.
+    """
+    if request.seed or columns_like(table, SEED):
+        return column(table, "--seed", request.seed or SEED)
+    otherwise = "or rename it if it is an arm"
+    if request.arms:
+        if request.unpaired:
+            return ""
+        otherwise = "or --unpaired"
+    named = {*request.arms, *request.metrics}
+    for name in table.columns:
+        if named.isdisjoint((name, last_name(name))) and resembles_seeds(name, table[name]):
+            given = shlex.quote(name)
+            raise ValueError(f"no column {SEED}, but '{name}' seems to hold seeds: give --seed {given}, {otherwise}")
+    return ""
+
+
+def last_name(name: str) -> str:
+    """Return the end of a column's name, such as `lr` of `params.lr`."""
+    return re.split("[./]", name)[-1]
+
+
+def resembles_seeds(name: str, values: pd.Series) -> bool:
+    """Return whether a column has the name SEED in other letters, or a similar one and whole numbers."""
+    plain = last_name(name).strip().lower()
+    if plain == SEED:
+        return True
+    is_similar = SEED in plain or usual_name(plain) == SEED or difflib.get_close_matches(plain, [SEED], cutoff=SIMILAR)
+    return bool(is_similar) and all(str(setting(value)).isdecimal() for value in values)
 
 
 # -- the runs of a table -----------------------------------------------------------------------------------------------
@@ -172,10 +213,10 @@ def long_runs(table: pd.DataFrame, request: Columns, seed: str) -> Iterator[Impo
     arms = {name: table[column(table, "--arm", name)] for name in request.arms}
     metrics = {name: table[column(table, "--metric", name)] for name in request.metrics}
     states = [table[name] for name in table.columns if name.lower() in STATES]
-    repeats = Counter[tuple[Any, ...]]()
+    repeats = Counter[str]()
     for row, label in enumerate(table.index):
         settings = {name: setting(values[label]) for name, values in arms.items()}
-        arm = tuple(settings.values())
+        arm = arm_name(settings)
         number = repeats[arm]
         repeats[arm] += 1
         if seed:
@@ -187,7 +228,26 @@ def long_runs(table: pd.DataFrame, request: Columns, seed: str) -> Iterator[Impo
         yield ImportedRun(settings, number, numbers, state)
 
 
-def wide_runs(table: pd.DataFrame, request: Columns, seed: str) -> Iterator[ImportedRun]:
+def arm_columns(table: pd.DataFrame, seed: str) -> list[str]:
+    """Return the columns of a wide table without that of seeds. Columns without a name may only number rows."""
+    arms = []
+    for number, name in enumerate(table.columns, 1):
+        if name == seed or is_nameless_filler(table[name]):
+            continue
+        if name.startswith(UNNAMED):
+            raise ValueError(f"column {number} has no name: an arm needs one")
+        arms.append(name)
+    return arms
+
+
+def is_nameless_filler(values: pd.Series) -> bool:
+    """Return whether a column has no name, and either row numbers from 0 on or no values."""
+    if not str(values.name).startswith(UNNAMED):
+        return False
+    return bool(values.isna().all()) or list(map(setting, values)) == list(range(len(values)))
+
+
+def wide_runs(table: pd.DataFrame, request: Columns, seed: str, arms: Sequence[str]) -> Iterator[ImportedRun]:
     """Yield a run for each arm, which is a column, and each seed, which is a row.
 
     seed: the column of seeds, or "" to number the rows. Then cells below the last number of an arm are no runs.
@@ -195,7 +255,7 @@ def wide_runs(table: pd.DataFrame, request: Columns, seed: str) -> Iterator[Impo
     metric = request.metrics[0]
     if len(request.metrics) > 1 or metric in table.columns:
         raise ValueError(f"--metric={','.join(request.metrics)}: without --arm, each column is an arm of one metric")
-    for name in filter(lambda name: name != seed, table.columns):
+    for name in arms:
         labels = table.index
         if not seed:
             labels = labels[: table[name].notna().to_numpy().nonzero()[0].max(initial=-1) + 1]
@@ -208,8 +268,8 @@ def wide_runs(table: pd.DataFrame, request: Columns, seed: str) -> Iterator[Impo
 
 def setting(value: Any) -> Any:
     """Return a cell as plain JSON, with 2 for 2.0, to which pandas turns a column with empty cells."""
-    if hasattr(value, "item"):
-        value = value.item()
+    if hasattr(value, "tolist"):  # a number or an array of NumPy
+        value = value.tolist()
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, float) and math.isnan(value):
@@ -235,26 +295,24 @@ def as_number(name: str, value: Any, row: int) -> float:
     return number
 
 
-def check_arms(runs: Sequence[ImportedRun]) -> None:
+def check_arms(arms: Collection[str], runs: Sequence[ImportedRun]) -> None:
     """Raise ValueError unless there are two arms, and at most one run for each arm and seed."""
     rows: dict[tuple[str, int], int] = {}
     for row, run in enumerate(runs):
         earlier = rows.setdefault((run.arm, run.seed), row)
         if earlier != row:
             raise ValueError(f"runs {earlier + 1} and {row + 1} are both {run.arm} with seed {run.seed}: keep one")
-    arms = {run.arm for run in runs}
     if len(arms) < FEWEST:
         raise ValueError(f"{len(arms)} arms: nothing to compare")
 
 
-def baseline_name(runs: Sequence[ImportedRun], request: Columns) -> str:
+def baseline_name(arms: Mapping[str, Mapping[str, Any]], request: Columns) -> str:
     """Return the name of the arm that the request names, by its value alone if one column tells the arms apart."""
-    arms = dict.fromkeys(run.arm for run in runs)
     values: dict[str, str] = {}
-    for run in runs:
-        if len(run.settings) == 1:
-            (value,) = run.settings.values()
-            values[str(value)] = run.arm
+    for name, settings in arms.items():
+        if len(settings) == 1:
+            (value,) = settings.values()
+            values[str(value)] = name
     if request.baseline not in (*arms, *values):
         names = list(values or arms)
         raise ValueError(f"--baseline={request.baseline}: no arm (there: {', '.join(names[:20])})")
@@ -264,19 +322,29 @@ def baseline_name(runs: Sequence[ImportedRun], request: Columns) -> str:
 # -- the study ---------------------------------------------------------------------------------------------------------
 
 
-def new_plan(runs: Sequence[ImportedRun], origin: str, request: Columns, is_numbered: bool) -> Plan:
-    """Return the plan of the runs. A run that the table lacks is not planned. is_numbered: whether it has no seeds."""
+def new_plan(
+    arms: Mapping[str, Mapping[str, Any]],
+    runs: Sequence[ImportedRun],
+    origin: str,
+    request: Columns,
+    is_numbered: bool,
+) -> Plan:
+    """Return the plan of the runs. A run that the table lacks is not planned.
+
+    arms: name -> settings. is_numbered: whether the table has no seeds.
+    """
     pairing = "paired by seed number: whether equal seeds share data order or initial weights is unknown"
     if is_numbered:
         pairing = f"unpaired: no column {SEED}, so that the repeats of an arm are numbered in the order of rows"
     elif request.unpaired:
         pairing = "unpaired, as asked for: equal seeds pair nothing"
-    baseline = baseline_name(runs, request)
-    arms: dict[str, list[ImportedRun]] = defaultdict(list)
-    factors: dict[str, list[Any]] = defaultdict(list)
+    baseline = baseline_name(arms, request)
+    runs_by_arm: dict[str, list[ImportedRun]] = defaultdict(list)
     for run in runs:
-        arms[run.arm].append(run)
-        for name, value in run.settings.items():
+        runs_by_arm[run.arm].append(run)
+    factors: dict[str, list[Any]] = defaultdict(list)
+    for settings in arms.values():
+        for name, value in settings.items():
             if value not in factors[name]:
                 factors[name].append(value)
     return Plan(
@@ -304,7 +372,7 @@ def new_plan(runs: Sequence[ImportedRun], origin: str, request: Columns, is_numb
         curves={},
         baseline=baseline,
         seeds=sorted({run.seed for run in runs}),
-        arms=[planned_arm(name, arm, baseline) for name, arm in arms.items()],
+        arms=[planned_arm(settings, runs_by_arm[name], baseline) for name, settings in arms.items()],
         family=len(arms) - 1,
     )
 
@@ -323,15 +391,19 @@ def declared(name: str, runs: Sequence[ImportedRun], request: Columns) -> Metric
     return Metric(name=name, higher_is_better=higher, decimals=decimals)
 
 
-def planned_arm(name: str, runs: Sequence[ImportedRun], baseline: str) -> Arm:
-    settings = dict(runs[0].settings)
+def planned_arm(settings: Mapping[str, Any], runs: Sequence[ImportedRun], baseline: str) -> Arm:
+    name = arm_name(settings)
+    notes = []
+    if not runs:
+        notes = ["no run: its column is empty"]
     return Arm(
         name=name,
         baseline=baseline,
         change=name,
-        values=settings,
+        values=dict(settings),
         key=hashed(settings),
-        config=settings,
+        config=dict(settings),
+        notes=notes,
         trials=[PlannedTrial(seed=run.seed, id=run.id) for run in runs],
     )
 

@@ -121,6 +121,66 @@ def test_a_gap_in_an_arm_is_a_failed_run_but_the_cells_below_are_none(tmp_path: 
     assert (row.n, row.failed, row.planned) == (2, 1, 3)
 
 
+def test_an_empty_column_stays_an_arm_of_the_family(tmp_path: Path) -> None:
+    """Bonferroni's factor of the only p value is the number of planned contrasts."""
+    wide = pd.DataFrame({"resnet": RESNET, "vit": VIT, "mixer": np.nan})
+    path = tmp_path / "export.parquet"
+    export.write([read_study(written(tmp_path, wide), replace(NUMBERED, arms=[]))], path)
+    shown = study_table.table(export.read(path)[0])
+    vit, mixer = shown.rows[1:]
+    assert vit.p_holm == pytest.approx(2 * stats.ttest_ind(VIT, RESNET, equal_var=False).pvalue)
+    assert (mixer.arm, mixer.n, mixer.planned, mixer.verdict) == ("arm=mixer", 0, 0, None)
+    assert "no run: its column is empty" in mixer.notes
+
+
+@pytest.mark.parametrize("seed", ["seed", ""])
+@pytest.mark.parametrize("write", [lines, parquet])
+def test_lists_are_settings(write: Callable[[pd.DataFrame, Path], Path], seed: str, tmp_path: Path) -> None:
+    table = pd.DataFrame(rows())
+    table["layers"] = table["model"].map({"resnet": [1, 0], "vit": [1, 1]})
+    request = replace(REQUEST, arms=["layers"], seed=seed, baseline="[1, 0]")
+    study = read_study(write(table.drop(columns=[] if seed else ["seed"]), tmp_path), request)
+    assert [arm.name for arm in study.plan.arms] == ["layers=[1, 0]", "layers=[1, 1]"]
+    assert study.columns["seed"] == [*SEEDS, *SEEDS]
+
+
+@pytest.mark.parametrize("name", ["Seed", "params.SEED", " seed", "sed", "random_seed", "random_state"])
+@pytest.mark.parametrize("form", ["long", "wide"])
+def test_seeds_under_another_name_are_an_error_that_names_them(form: str, name: str, tmp_path: Path) -> None:
+    table = pd.DataFrame(rows()).rename(columns={"seed": name})
+    request = NUMBERED
+    if form == "wide":
+        table = pd.DataFrame({name: SEEDS, "resnet": RESNET, "vit": VIT})
+        request = replace(NUMBERED, arms=[])
+    path = written(tmp_path, table)
+    with pytest.raises(ValueError, match=rf"no column seed, but '{name}' seems to hold seeds: give --seed '?{name}"):
+        read_study(path, request)
+    assert read_study(path, replace(request, seed=name)).plan.is_paired
+
+
+def test_columns_that_the_request_explains_are_no_seeds(tmp_path: Path) -> None:
+    table = pd.DataFrame(rows()).rename(columns={"seed": "Seed"})
+    assert not read_study(written(tmp_path, table), replace(NUMBERED, unpaired=True)).plan.is_paired
+    table = pd.DataFrame(rows()).rename(columns={"seed": "metrics.speed"})
+    assert not read_study(written(tmp_path, table), replace(NUMBERED, metrics=["acc", "speed"])).plan.is_paired
+    wide = pd.DataFrame({"resnet": RESNET, "seeded": VIT})
+    assert len(read_study(written(tmp_path, wide), replace(NUMBERED, arms=[])).plan.arms) == 2
+
+
+def test_row_numbers_and_empty_columns_without_a_name_are_no_arms(tmp_path: Path) -> None:
+    """The metric is still known as an accuracy."""
+    wide = pd.DataFrame({"": SEEDS, "resnet": RESNET, "vit": VIT, " ": np.nan}).rename(columns={" ": ""})
+    plan = read_study(written(tmp_path, wide), replace(NUMBERED, arms=[])).plan
+    assert ([arm.name for arm in plan.arms], plan.family) == (["arm=resnet", "arm=vit"], 1)
+    assert plan.primary_metric.is_accuracy
+
+
+def test_other_columns_without_a_name_are_refused(tmp_path: Path) -> None:
+    wide = pd.DataFrame({"resnet": RESNET, "vit": VIT, "": VIT})
+    with pytest.raises(ValueError, match="column 3 has no name: an arm needs one"):
+        read_study(written(tmp_path, wide), replace(NUMBERED, arms=[]))
+
+
 def test_a_column_of_seeds_that_is_asked_for_has_to_be_there(tmp_path: Path) -> None:
     table = written(tmp_path, pd.DataFrame(rows()).rename(columns={"seed": "repeat"}))
     with pytest.raises(ValueError, match="--seed=seed: no such column"):
