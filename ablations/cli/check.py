@@ -309,7 +309,6 @@ def run_probes(probes: Sequence[Probe], place: Place, workers: int | None) -> No
         todo = reopen.trials_to_run(runs, planned, place.code)
         if not todo:
             continue
-        (runs / "studies").mkdir(parents=True, exist_ok=True)  # `code: [.]` leaves out folders with studies and trials
         there = replace(place, runs=runs, checkpoints=None, keep_weights="none")
         ensure_trainable(todo, there)
         summary = train_here(todo, there, workers)

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from ablations.cli.answer import fail_if, show_json
+from ablations.cli.answer import INTERRUPTED, fail_if, show_json
 from ablations.cli.check import check_earlier_probes, probe_plans, with_probe_notes
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import data_folders, ensure_publishable, folder_options, make_place
@@ -292,7 +292,8 @@ def verify(
         todo = verification.checked_jobs(chosen, place.runs)
         trained = train_here(todo, place, workers)
         if trained.stopped:
-            finish(trained, len(todo), "")
+            print("interrupted: no trial is compared", file=sys.stderr)
+            raise typer.Exit(INTERRUPTED)
         results = [verification.verified(claim, place.runs) for claim in chosen]
     if as_json:
         show_json([{"source": str(file), "seed": seed, "candidates": len(candidates), "trials": results}])

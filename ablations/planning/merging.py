@@ -122,11 +122,11 @@ class ForeignTrial:
 
         settings: as they are here, if paths differ.
         """
-        trial.create({"config": settings or self.config})
         attempt = store.claim(trial, lease.Watch())
         if attempt is None:
             return False
         with attempt:
+            trial.create({"config": settings or self.config})
             attempt.write_env(self.environment(origin))
             for line in self.history:
                 attempt.log(known_numbers(line))

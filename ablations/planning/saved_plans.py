@@ -27,6 +27,7 @@ def save_plan(runs: Path, plan: Plan) -> None:
     """
     folder = store.study_folder(runs, plan.name)
     refuse_links(runs, folder / "turns")
+    store.make_run_directory(runs)
     with lease.lock(folder / "turns", TURN_SECONDS):
         on_disk = saved_plan(runs, plan.name)
         if plan_digest(on_disk) not in (plan.extends, plan_digest(plan)):

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from ablations.jobs import Job, jobs
 from ablations.planning.merging import ForeignTrial, exported_trials, recorded_trial, refuse_table
+from results import store
 from results.load import load_studies
 from results.store import record
 from results.study_results import StudyResults
@@ -140,13 +141,12 @@ def with_code(reported: ReportedTrial, trainable: str) -> ReportedTrial:
 
 
 def checked_jobs(chosen: Iterable[ReportedTrial], runs: Path) -> list[Job]:
-    """Return the jobs to train. Raises ValueError if a trial has another id here, or was imported into `runs`."""
+    """Return the jobs to train. Raises ValueError if a trial has another id here, or is in `runs` already."""
     todo = []
     for reported in chosen:
         settings = reported.trial.check_id()
-        earlier = record.read(runs, reported.job.id, ("provenance",))
-        if earlier.values.get("imported"):
-            raise ValueError(f"--runs {runs}: trial {reported.job.id} was imported there: give another folder")
+        if store.trial(runs, reported.job.id).path.exists():
+            raise ValueError(f"--runs {runs}: has trial {reported.job.id} already: give another folder")
         todo.append(replace(reported.job, config=settings))
     return todo
 

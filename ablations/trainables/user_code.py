@@ -17,6 +17,7 @@ from ablations import faults
 from ablations.faults import Fault
 from ablations.trainables.trainable import Resources, Trainable, TrainingContext, TrainingOutcome, find
 from commonfloor.options import Options
+from results.store import is_run_directory
 from results.store.schemas import Fact, Metric, Settings
 from results.store.schemas.metrics import ACCURACY, PER_IMAGE, is_share_right, share_right
 
@@ -235,9 +236,7 @@ def code_files(path: Path) -> Iterator[Path]:
 
 
 def is_code(folder: Path) -> bool:
-    has_trials = (folder / "trials").is_dir() or (folder / "ledger").is_dir()
-    is_run_directory = has_trials and (folder / "studies").is_dir()
-    return not (folder.name.startswith(".") or folder.name in SKIPPED or is_run_directory)
+    return not (folder.name.startswith(".") or folder.name in SKIPPED or is_run_directory(folder))
 
 
 def files_digest(files: Mapping[str, Path]) -> str:

@@ -30,6 +30,8 @@ from results.store.plan_files import read_plans as read_plans
 from results.store.plan_files import sorted_paths as sorted_paths
 from results.store.plan_files import study_folder as study_folder
 from results.store.plan_files import write_plan as write_plan
+from results.store.run_directories import is_run_directory as is_run_directory
+from results.store.run_directories import make_run_directory as make_run_directory
 from results.store.trials import KEEP_CHECKPOINTS as KEEP_CHECKPOINTS
 from results.store.trials import RETRIED as RETRIED
 from results.store.trials import RETRY as RETRY

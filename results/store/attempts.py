@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from commonfloor.files import Broken, Patience, append, forget_missing, read_bytes, sync_folder, write_bytes
 from results.store import lease
 from results.store.contents import SCHEMA, checksum, npz_bytes, write_json
+from results.store.run_directories import make_run_directory
 from results.store.schemas import Fact, Facts, MetricsLine
 from results.store.trials import CONFIG, Trial, checkpoint_name, checkpoint_step, prune_checkpoints, read_metrics
 
@@ -169,6 +170,7 @@ def claim(trial: Trial, watch: lease.Watch) -> Attempt | None:
         forget_missing(trial.path)
     if has_result(trial):  # checked after the lease: a holder publishes before releasing it
         return None
+    make_run_directory(trial.path.parents[1])
     path = lease.take_next(trial.path / "attempts", watch)
     if path is None:
         return None

@@ -13,6 +13,7 @@ from ablations.study.naming import RECIPE, packaged_names, stem
 from ablations.study.reading import read_recipe
 from ablations.trainables.trainable import VIT, Trainable, find
 from commonfloor.messages import spelling_hint, unknown_key, usual_name
+from results.store import is_run_directory
 from results.store.schemas import Settings
 from results.store.schemas.metrics import checked_margin
 
@@ -172,7 +173,7 @@ def check_word(word: str) -> None:
         raise ValueError(
             f"{word}: is a study's folder: name the study: {name} --runs {shlex.quote(str(path.parents[1]))}"
         )
-    if (path / "studies").is_dir() and (path / "trials").is_dir():
+    if is_run_directory(path):
         raise ValueError(f"{word}: is a run directory: give it as --runs {shlex.quote(word)}")
     refuse_csv(path)
     if path.suffix == ".parquet":

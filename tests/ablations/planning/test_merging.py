@@ -245,3 +245,16 @@ def test_a_script_may_lie_in_another_folder_on_each_machine(tmp_path: Path, abla
     words = ("here/s.yaml", "--recipe", "here/r.yaml", "--runs", "here/runs", "--from", source)
     status, output, errors = ablate("run", *words)
     assert (status, "2 of 6 trials were imported" in output) == (0, True), errors
+
+
+def test_the_folder_of_the_code_may_hold_a_new_run_directory(tmp_path: Path, ablate: Ablate) -> None:
+    """What is written there is no code, before a plan is saved there too."""
+    recipe = f"{commands.RECIPE}    code: [.]\n"
+    runs, todo = commands.planned(tmp_path / "here", recipe=recipe, study=commands.ONE_ARM)
+    trained(runs, todo[:1])
+    exported(runs).rename(tmp_path / "runs.parquet")
+    words = ("run", "here/s.yaml", "--recipe", "here/r.yaml", "--runs", "here/new", "--from", "runs.parquet")
+    for taken in ("1 trial taken", "0 trials taken"):
+        status, _, errors = ablate(*words)
+        assert (status, taken in errors) == (0, True), errors
+    assert {path.name for path in (tmp_path / "here/new/trials").iterdir()} == {job.id for job in todo}

@@ -81,8 +81,25 @@ def test_of_a_run_directory_imported_trials_are_chosen(there: Path, ablate: Abla
     found = json_output(ablate, "verify", "here", "--sample", "6")
     assert {one["id"] for one in found["trials"]} == {path.name for path in trials[2:]}
     message = refusal(ablate, "verify", "here", "--runs", "here")
-    assert "/here: trial " in message
-    assert "was imported there: give another folder" in message
+    assert "/here: has trial " in message
+    assert "already: give another folder" in message
+
+
+def test_a_trial_that_was_trained_there_does_not_count_as_trained_anew(there: Path, ablate: Ablate) -> None:
+    """Neither does one that would only be continued."""
+    message = refusal(ablate, "verify", "there.parquet", "--runs", "there")
+    assert message.startswith(f"ablate: --runs {there}: has trial ")
+    for path in there.glob("trials/*/result.json"):
+        path.unlink()
+    assert "already: give another folder" in refusal(ablate, "verify", "there.parquet", "--runs", "there")
+
+
+def test_the_folder_of_the_code_may_hold_the_run_directory(tmp_path: Path, ablate: Ablate) -> None:
+    commands.planned(tmp_path / "code", recipe=f"{commands.RECIPE}    code: [.]\n", study=commands.ONE_ARM)
+    assert ablate("run", "code/s.yaml", "--recipe", "code/r.yaml", "--runs", "code/runs")[0] == 0
+    assert ablate("export", "--runs", "code/runs", "--out", "all.parquet")[0] == 0
+    status, output, errors = ablate("verify", "all.parquet", "--sample", "1", "--runs", "code/anew")
+    assert (status, "1 equal, 0 not" in output) == (0, True), errors
 
 
 def test_other_machines_are_named(there: Path, ablate: Ablate) -> None:
