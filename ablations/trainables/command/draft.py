@@ -99,15 +99,21 @@ class Draft:
     @property
     def arguments(self) -> list[str]:
         """The required arguments without an option's name that the user has not given."""
-        given = 0
+        return self.help.arguments[len(self.given_arguments) :]
+
+    @property
+    def given_arguments(self) -> list[str]:
+        """The words without an option's name that the user has given."""
+        given = []
         takes_value = False
         for word in self.words[script_end(self.words) :]:
             if word.startswith("-"):
                 takes_value = "=" not in word and self.is_value_next(word)
                 continue
-            given += not takes_value
+            if not takes_value and word != template.SETTINGS:
+                given.append(word)
             takes_value = False
-        return self.help.arguments[given:]
+        return given
 
     def is_value_next(self, word: str) -> bool:
         """Return whether a word of the command names an option that takes a value."""
@@ -121,7 +127,11 @@ class Draft:
     @property
     def to_fill(self) -> list[str]:
         """The names that the user has to give a value."""
-        return self.other_arguments + [option.name for option in self.settings if option.is_required]
+        names = self.other_arguments
+        for option in self.settings:
+            if option.is_required or (option.problem and option.name in self.braced.difference(template.OWN_NAMES)):
+                names.append(option.name)
+        return names
 
     @property
     def unfilled(self) -> list[str]:
@@ -135,8 +145,12 @@ class Draft:
 
     @property
     def other_arguments(self) -> list[str]:
-        """The arguments that are neither the seed nor the folder."""
-        return [name for name in self.arguments if plain_name(name) not in (*SEEDS, *FOLDERS)]
+        """The arguments to fill in: given in braces or missing, and neither the seed nor the folder."""
+        known = {*template.OWN_NAMES, *(option.name for option in self.help.options)}
+        names = [word[1:-1] for word in self.given_arguments if template.NAME.fullmatch(word)]
+        to_fill = [name for name in names if name not in known]
+        to_fill += [name for name in self.arguments if plain_name(name) not in (*SEEDS, *FOLDERS)]
+        return list(dict.fromkeys(to_fill))
 
     # -- the recipe ----------------------------------------------------------------------------------------------------
 

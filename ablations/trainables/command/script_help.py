@@ -33,6 +33,7 @@ COMMANDS = re.compile(r"^  \{([^{}\s]+)\}|^Commands:\n\s+(\S+)", re.MULTILINE)  
 BOXED_TYPE = re.compile(r"([A-Z][A-Z_]*( RANGE)?|<[^<>]+>)( \[[^\[\]]*x[^\[\]]*\])?|\[[^\[\]\s]+\]")
 USUAL = ("help", "version", "install-completion", "show-completion")  # options that are no settings
 WHOLE, NUMBER = re.compile(r"[-+]?(0|[1-9]\d*)"), re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
+NEEDLESS_ZERO = re.compile(r"^[-+]?0\d|\.\d+0(?!\d)")
 RANGE = re.compile(r"(?:([-+.\de]+)\s*<=\s*)?x(?:\s*<=\s*([-+.\de]+))?")
 LAUNCHER = "torch.distributed.run"  # a module that runs a script
 SAFE_FOR_HYDRA = re.compile(r"[\w./@+-]+")  # text that Hydra takes as it is
@@ -349,10 +350,10 @@ def typed(text: str, kind: str) -> Any:
 
 
 def literal(text: str) -> Any:
-    """Return a whole number, a number or the text itself."""
+    """Return a whole number, a number, or the text itself: also a version, such as 1.10, that a number would change."""
     if WHOLE.fullmatch(text):
         return int(text)
-    if NUMBER.fullmatch(text):
+    if NUMBER.fullmatch(text) and not NEEDLESS_ZERO.search(text):
         return float(text)
     return text
 

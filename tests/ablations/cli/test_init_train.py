@@ -1,6 +1,7 @@
 """`ablate init --train` writes a recipe for a script from what its --help prints."""
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -33,6 +34,7 @@ ARGPARSE = """
     group.add_argument("--pin", type=lambda text: text == "True", default=True, help="a flag with a value")
     group.add_argument("--fp16", nargs="?", const=True, default=False, help="a value or none")
     group.add_argument("--tag", default="", help="text")
+    group.add_argument("--release", default="1.10", help="text that a number would change")
     group.add_argument("--betas", nargs=2, type=float, default=[0.9, 0.99], help="several values")
     parser.add_argument("--random-seed", type=int, default=0, help="seed")
     parser.add_argument("--log_dir", required=True, help="folder")
@@ -81,7 +83,7 @@ SCRIPTS = {  # name -> script, its settings, what it allows, an arm: settings an
     "argparse": (
         ARGPARSE,
         {"model_depth": 12, "weight-decay": 1e-5, "act": "relu", "size": 16, "clip": None, "nesterov": False}
-        | {"no-aug": False, "no-amp": False, "ema": False, "pin": "True", "fp16": False, "tag": ""},
+        | {"no-aug": False, "no-amp": False, "ema": False, "pin": "True", "fp16": False, "tag": "", "release": "1.10"},
         {"act": ["relu", "tanh"], "size": [16, 32], "pin": ["True", "False"]},
         (
             {"weight-decay": 0.5, "no-aug": True, "no-amp": True, "ema": True, "pin": "False", "fp16": True}
@@ -414,3 +416,30 @@ def test_a_metric_given_twice_is_one_whose_direction_is_read_from_whole_words(ab
     assert ablate("init", "--train", script(tmp_path, ARGPARSE), *words)[0] == 0
     directions = {name: metric.better for name, metric in read_recipe("fit.yaml").metrics.items()}
     assert directions == {"answer_accuracy": "higher", "WER": "lower"}
+
+
+NUMBERS = {"1": 1, "-2": -2, "0.1": 0.1, "1.0": 1.0, "1e-05": 1e-5, "5E-4": 5e-4, ".5": 0.5, "10.01": 10.01}
+
+
+def test_a_default_is_a_number_only_if_that_keeps_all_digits() -> None:
+    assert {text: script_help.literal(text) for text in NUMBERS} == NUMBERS
+    for text in ("1.10", "1.00", "007", "00.5", "2020-01-01", "1.2.3"):
+        assert script_help.literal(text) == text
+
+
+def test_arguments_that_are_given_in_braces_are_filled_in(ablate: Ablate, tmp_path: Path) -> None:
+    """So are options whose default is not known."""
+    text = ARGPARSE.replace(
+        "group = ", 'parser.add_argument("data"); parser.add_argument("--rate", type=float); group = '
+    )
+    command = f"{script(tmp_path, text)} {{data}} --rate {{rate}} {{settings}}"
+    status, output, errors = ablate("init", "--train", command, "--metric", "f1")
+    assert (status, output.splitlines()[1:2]) == (0, ["fill in: data, rate"]), errors
+    recipe = (tmp_path / "fit.yaml").read_text()
+    assert f"train: {command} --random-seed {{seed}} --log_dir {{folder}}\n" in recipe
+    assert "train: {data} is unknown" in refusal(ablate, "check", "fit.yaml")
+    filled = re.sub(r"# data: +#", "data: images #", recipe)
+    (tmp_path / "fit.yaml").write_text(re.sub(r"# rate: +#", "rate: 0.5 #", filled))
+    assert {"data": "images", "rate": 0.5}.items() <= read_recipe("fit.yaml").config.items()
+    assert ablate("init", "--train", f"{script(tmp_path, text)} {{settings}}", "--out", "b.yaml")[0] == 0
+    assert "fit.py {settings} {data} " in (tmp_path / "b.yaml").read_text()
