@@ -243,14 +243,17 @@ def with_recorded(arm: Arm, records: Mapping[str, Record]) -> Arm:
     for name, label in SIZES.items():
         planned = getattr(arm, name)
         values = [as_float(records[trial.id].values.get(name)) for trial in arm.trials]
-        sizes = {int(value) for value in values if not math.isnan(value)}
-        if planned is None or sizes <= {planned}:
+        sizes = {int(value) for value in values if value.is_integer()}
+        if sizes <= {planned}:
             continue
         changes[name] = None
         if len(sizes) == 1:
             changes[name] = min(sizes)
         text = " or ".join(f"{size:,}" for size in sorted(sizes))
-        notes.append(f"trained with {text} {label}, not the {planned:,} of the plan: the code has changed since")
+        if planned is not None:
+            notes.append(f"trained with {text} {label}, not the {planned:,} of the plan: the code has changed since")
+        elif len(sizes) > 1:
+            notes.append(f"its seeds have {text} {label}: no single number")
     if not changes:
         return arm
     if "flops" in changes:

@@ -64,7 +64,8 @@ def check_metrics(design: Design) -> None:
     declared = design.trainable.metrics([arm.config for arm in design.arms])
     measured = [*(metric.name for metric in declared), *design.trainable.known_evals()]
     for name in (design.metric, *design.secondary_metrics):
-        if design.trainable.eval_of(name) or (name in EXACT and name != design.metric):
+        is_described = name in EXACT and name in design.trainable.described
+        if design.trainable.eval_of(name) or (is_described and name != design.metric):
             continue
         check_name(design.study, "metrics" if design.study.metrics else "metric", name, measured)
 

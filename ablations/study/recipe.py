@@ -12,7 +12,7 @@ from ablations.study.arms import Values
 from ablations.trainables.command.command import Allowed, CommandDescription, is_command
 from ablations.trainables.command.template import SPELLING
 from ablations.trainables.function import FunctionDescription, is_function
-from ablations.trainables.user_code import Reported
+from ablations.trainables.user_code import Reported, check_measure
 from commonfloor.options import Options
 from results.store.schemas import Expected, LaterDifference, Stated, StatedSpread, Took
 from results.store.schemas.metrics import Margin
@@ -123,6 +123,8 @@ class Recipe(Options):
             return self.train
         if is_function(self.train) and any(metric.printed for metric in self.metrics.values()):
             raise ValueError("metrics: printed: is for a command: a function returns its metrics")
+        for name, metric in self.metrics.items():
+            check_measure(name, metric)
         given = {key: getattr(self, key) for key in ("train", "config", *OF_CODE)}
         given["gpus"] = self.resources.get("gpus", 0)
         if is_function(self.train):

@@ -30,7 +30,7 @@ from ablations.provenance import PACKAGES
 from ablations.trainables.command.training import NO_MEMORY, claimed_folder
 from ablations.trainables.local_imports import LocalImports
 from ablations.trainables.trainable import Parent, TrainingContext, TrainingOutcome
-from ablations.trainables.user_code import Description, Failed, UserCode
+from ablations.trainables.user_code import Description, Failed, UserCode, checked_number
 from commonfloor.messages import joined_names, unknown_key
 from commonfloor.options import Options, explain
 from results import store
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 KIND = "function"
 NAME = re.compile(r"([^\s:{}]+\.py):([A-Za-z_]\w*)")
+DIVERGED = "a function whose training diverged raises FloatingPointError"
 HEADER = struct.Struct("<qd")  # before the bytes of a checkpoint: its step, and the seconds of training
 
 
@@ -216,14 +217,15 @@ class Function(UserCode):
         numbers = {}
         for name in self.about.metrics:
             try:
-                numbers[name] = float(reported[name])
+                number = float(reported[name])
             except KeyError:
                 raise Failed(f"metric {name} is missing: there are {joined_names(reported)}", faults.INPUT) from None
             except (TypeError, ValueError):
                 raise Failed(f"metric {name}={str(reported[name])[:60]}: a number", faults.INPUT) from None
-            if not math.isfinite(numbers[name]):
-                advice = "a function whose training diverged raises FloatingPointError"
-                raise Failed(f"metric {name}={numbers[name]}: not finite; {advice}", faults.INPUT)
+            try:
+                numbers[name] = checked_number(name, number, DIVERGED)
+            except ValueError as error:
+                raise Failed(str(error), faults.INPUT) from None
         return numbers
 
     def fault(self, error: BaseException) -> Fault | None:

@@ -5,6 +5,7 @@ train, the files of the code.
 """
 
 import hashlib
+import math
 import os
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +20,15 @@ from ablations.trainables.trainable import Resources, Trainable, TrainingContext
 from commonfloor.options import Options
 from results.store import is_run_directory
 from results.store.schemas import Fact, Metric, Settings
-from results.store.schemas.metrics import ACCURACY, PER_IMAGE, is_share_right, share_right
+from results.store.schemas.metrics import (
+    ACCURACY,
+    EXACT,
+    MEASURES,
+    PER_IMAGE,
+    is_share_right,
+    metric_by_name,
+    share_right,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,6 +39,7 @@ LARGE = 1 << 20  # bytes of a file in that folder that is only kept with the wei
 SHORT = 8  # digits of a file's digest in a plan
 SHOWN = 3  # names of files in a message
 MOST_CODE = 1 << 28  # bytes
+NOT_REPORTED = [name for name in MEASURES if name not in (*EXACT, "images_per_second")]  # measured for all code
 
 
 class Reported(Options):
@@ -52,6 +62,8 @@ class Reported(Options):
         return self
 
     def metric(self, name: str) -> Metric:
+        if name in EXACT:
+            return metric_by_name(name)
         higher = self.better == "higher"
         if self.unit == "fraction":
             is_accuracy = self.per_image or (higher and name.endswith("accuracy"))
@@ -127,6 +139,7 @@ class UserCode(Trainable):
     """Training code of the user's as a trainable. Raises ValueError if it reports no metric."""
 
     is_probed = True
+    described = ()
 
     def __init__(self, about: Description) -> None:
         self.about = about
@@ -218,6 +231,26 @@ class UserCode(Trainable):
 
     def fault(self, error: BaseException) -> Fault | None:
         return error.fault if isinstance(error, Failed) else None
+
+
+def check_measure(name: str, reported: Reported) -> None:
+    """Raise ValueError if a metric has the name of a measure that code cannot report, or not in this unit."""
+    if name in NOT_REPORTED:
+        raise ValueError(f"metrics: {name}: is recorded for each trial: give a metric of yours another name")
+    if name in EXACT and (reported.better, reported.unit) != ("lower", ""):
+        raise ValueError(f"metrics: {name}: {{better: lower}} without a unit: it is a whole number")
+
+
+def checked_number(name: str, number: float, advice: str) -> float:
+    """Return a reported number. Raises ValueError if it is not finite, or no count where it has to be one.
+
+    advice: what code does whose training diverged.
+    """
+    if not math.isfinite(number):
+        raise ValueError(f"metric {name}={number}: not finite; {advice}")
+    if name in EXACT and (number < 0 or not number.is_integer()):
+        raise ValueError(f"metric {name}={number:g}: a whole number of at least 0")
+    return number
 
 
 def processor() -> str:

@@ -115,8 +115,12 @@ def read(runs: Path, trial_id: str, parts: Collection[str]) -> Record:
 
 
 def result_values(result: Result) -> dict[str, Any]:
-    """Return name -> value for MEASURES, faults and the weights' digest of a result."""
+    """Return name -> value for MEASURES, faults and the weights' digest of a result.
+
+    A measure that training did not record is the metric of that name, if there is one.
+    """
     values = {name: getattr(result, name) for name in (*MEASURES, "suspect_hardware")}
+    values |= {name: value for name, value in result.metrics.items() if name in MEASURES and values[name] is None}
     return values | {"weights_sha256": result.weights_sha256 or ""}
 
 

@@ -8,6 +8,7 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ablations.trainables.user_code import checked_number
 from commonfloor.files import FULL, open_no_follow, read_bytes
 from commonfloor.messages import joined_names, spelling_hint
 from results import store
@@ -138,10 +139,7 @@ class Report:
         found = {as_number(name, value): value for value in self.values[name]}
         if len(found) > 1:
             raise ValueError(f"metric {name} came with {len(found)} values: {joined_names(found.values())}")
-        number = next(iter(found))
-        if not math.isfinite(number):
-            raise ValueError(f"metric {name}={number}: not finite; a command whose training diverged prints {DIVERGED}")
-        return number
+        return checked_number(name, next(iter(found)), f"a command whose training diverged prints {DIVERGED}")
 
     def why_missing(self, name: str) -> str:
         if self.printed[name]:

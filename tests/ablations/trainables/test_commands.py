@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent, indent
 
@@ -31,11 +32,11 @@ from ablations.study.reading import read_recipe
 from ablations.trainables.command import training
 from ablations.trainables.command.output import Curve, Report
 from ablations.trainables.trainable import TrainingContext
-from results import store
+from results import export, store
 from results.store import lease
 from results.store.schemas import MetricsLine, Plan
 from results.study_results import load_plans
-from results.tables import study_table
+from results.tables import layout, study_table
 from results.tables.sentences import setting_text
 
 PER_IMAGE = "{better: higher, unit: fraction, per_image: true}"
@@ -56,6 +57,10 @@ BAD_RECIPES = [
     ("train: a.py:f\nmetrics: {f1: {better: higher, printed: 'f1:'}}", "metrics: printed: is for a command"),
     ("train: python train.py {lr}\nmetrics: {f1: {better: higher, per_image: true}}", "per_image: is for an accuracy"),
     (f"train: python train.py {{lr}}\nmetrics: {{a: {PER_IMAGE}, b: {PER_IMAGE}}}", "per_image: for one metric, not a"),
+    ("train: a.py:f\nmetrics: {train_seconds: {better: lower}}", "metrics: train_seconds: is recorded for each trial"),
+    ("train: python train.py {lr}\nmetrics: {steps: {better: lower}}", "metrics: steps: is recorded for each trial"),
+    ("train: python train.py {lr}\nmetrics: {params: {better: higher}}", "metrics: params: {better: lower} without a"),
+    ("train: python train.py {lr}\nmetrics: {flops: {better: lower, unit: G}}", "metrics: flops: {better: lower} wit"),
     ("train: python train.py {lr}\npaired: maybe", "paired=maybe: 'by-seed' or 'no'"),
     ("train: ''\nmetrics: {}\npaired: no", "paired=no: is for a command or function"),
     ("train: closed_form:CLOSED_FORM\nmetrics: {}\ncode: [a.py]", "code: is for a command: write its command"),
@@ -240,6 +245,59 @@ def test_numbers_are_read_as_scripts_print_them(printed: str, number: float) -> 
     report.find_printed("loss: 7")
     report.find_printed(f"step 3 \x1b[1mloss:\x1b[0m {printed}")
     assert [float(value) for value in report.values["loss"]] == [number]
+
+
+COSTS = RECIPE.replace(
+    "{score: {better: higher}}",
+    "{score: {better: higher}, params: {better: lower}, flops: {better: lower}, images_per_second: {better: higher}}",
+)
+PARETO = STUDY.replace("margin", "metrics: [score, params, flops, images_per_second], margin")
+COSTLY = """
+    import sys
+    lr, seed = float(sys.argv[1]), int(sys.argv[2])
+    print(f"METRIC score={lr + lr * seed / 1000} images_per_second={99 / lr + lr * seed}")
+    print(f"METRIC params={lr * 416} flops={SEEDS + lr * 8}")
+"""
+
+
+def test_reported_costs_are_those_of_the_arms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables, secondary metrics, dominance and exports have them as they have those of our own models."""
+    runs, todo = planned(tmp_path, COSTLY.replace("SEEDS", "0"), COSTS, PARETO.replace("0.25", "0.75"))
+    monkeypatch.setattr(runner, "drive", serve_all)
+    assert len(runner.run(todo, Place(runs, None), Quiet()).done) == 6
+    studies = load_plans(runs, store.read_plans(runs).readable)
+    export.write(studies, tmp_path / "e.parquet")
+    for (study,) in (studies, export.read(tmp_path / "e.parquet")):
+        table = study_table.table(study)
+        base, other = table.rows
+        assert [(row.params, row.flops) for row in table.rows] == [(208, 4), (312, 6)]
+        secondary = other.secondary
+        assert [secondary[name].delta for name in ("params", "flops", "images_per_second")] == [104, 2, -65.75]
+        assert secondary["images_per_second"].mean == 132.75
+        assert (base.dominated_by, other.dominated_by) == ([], [])
+        text = layout.render(table, "md")
+        assert all(part in text for part in ("FLOPs", " 208 |", " 312 |", "Pareto"))
+    cheaper = study.columns | {"score": [1 - value for value in study.columns["score"]]}
+    assert study_table.table(replace(study, columns=cheaper)).rows[1].dominated_by == ["lr=0.5"]
+
+
+def test_costs_that_differ_between_seeds_are_named_in_a_note(tmp_path: Path) -> None:
+    runs, todo = planned(tmp_path, COSTLY.replace("SEEDS", "seed"), COSTS, ONE_ARM)
+    for job in todo:
+        assert served(runs, job).kind == "finished"
+    (row,) = study_table.table(load_plans(runs, store.read_plans(runs).readable)[0]).rows
+    assert (row.params, row.flops) == (208, None)
+    assert "its seeds have 4 or 5 or 6 FLOPs an image: no single number" in row.notes
+
+
+def test_a_cost_that_is_no_count_fails_in_one_line(tmp_path: Path) -> None:
+    runs, todo = planned(tmp_path, "print('METRIC score=1 params=0.5 flops=1 images_per_second=1')", COSTS, ONE_ARM)
+    assert served(runs, todo[0]).cause == "metric params=0.5: a whole number of at least 0"
+
+
+def test_a_cost_that_no_metric_reports_is_refused_in_a_study(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="metrics=params: one of score"):
+        planned(tmp_path, study=STUDY.replace("margin", "metrics: [score, params], margin"))
 
 
 def test_a_printed_metric_that_never_comes_fails_in_one_line(tmp_path: Path) -> None:
