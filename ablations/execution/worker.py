@@ -144,7 +144,7 @@ class Worker:
         self.patience(lambda: trial.create({"config": settings, "identity": identity}))
         attempt.write_env(provenance.environment_record(environment, self.place.plugins))
         attempt.progress = partial(self.report, job.selection_metric)
-        attempt.on_resume = lambda step: self.warn(f"resuming {job.name} at step {step:,}")
+        attempt.on_resume = partial(self.announce_resume, job.name)
         attempt.compiling = lambda: self.emit(messages.Compiling())
         return settings
 
@@ -162,6 +162,10 @@ class Worker:
             on_hang=partial(self.fail, trial=trial, attempt=attempt, past=past),
         )
         return self.trainable.train(settings, attempt, parents, context)
+
+    def announce_resume(self, name: str, step: int) -> None:
+        """Tell the user that a trial resumes. A command without a curve has step 0, however far it is."""
+        self.warn(f"resuming {name} at step {step:,}" if step else f"resuming {name}")
 
     def verified_parent(self, link: str, name: str) -> Parent:
         """Return the trial that a setting names. Raises ValueError if it has not finished or its weights are gone."""

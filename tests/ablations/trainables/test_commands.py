@@ -1,5 +1,6 @@
 """Commands of users are planned, trained and compared as our own trials are."""
 
+import io
 import json
 import math
 import os
@@ -21,6 +22,8 @@ from ablations.cli.inputs.words import Request
 from ablations.cli.watching import find_waste
 from ablations.execution import runner
 from ablations.execution.launch import Place
+from ablations.execution.messages import Note, read_event
+from ablations.execution.worker import Worker
 from ablations.jobs import jobs
 from ablations.planning import estimate, overview
 from ablations.planning.prepare import prepare
@@ -307,6 +310,13 @@ def test_a_printed_metric_that_never_comes_fails_in_one_line(tmp_path: Path) -> 
     failure = store.trial(runs, todo[0].id).failure()
     assert failure is not None
     assert failure.cause == "metric score was not reported: no number was printed after 'score is'"
+
+
+def test_no_step_is_named_where_a_resumed_command_recorded_none(tmp_path: Path) -> None:
+    for step, text in ((0, "resuming lr=0.5, seed 1"), (1200, "resuming lr=0.5, seed 1 at step 1,200")):
+        channel = io.StringIO()
+        Worker(Place(tmp_path, None), channel).announce_resume("lr=0.5, seed 1", step)
+        assert read_event(channel.getvalue()) == Note(text)
 
 
 def test_lines_of_one_step_are_one_of_the_curve(tmp_path: Path) -> None:
