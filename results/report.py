@@ -77,10 +77,14 @@ def render(
     for study in studies:
         trials |= {trial["id"]: trial for trial in rows_of(study.columns)}
         uses.update(set(study.columns["id"]))
+    title = "Vision Transformer ablations"
+    if any(study.plan.trainable for study in studies):
+        title = "Ablations"
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.loader = FileSystemLoader(Path(__file__).parent)
     environment.filters |= {"minus": with_minus_signs, "breakable": breakable_name}
     return environment.get_template("report.html.j2").render(
+        title=title,
         made=f"{made:%Y-%m-%d %H:%M} UTC",
         left_out=left_out,
         sections=[section_view(study, studies, uses, inside) for study in studies],

@@ -350,6 +350,8 @@ def captions(table: Table, columns: Sequence[str]) -> list[str]:
     metric = table.plan.primary_metric
     further = ""
     for other in map(table.plan.metric_named, further_metrics(columns)):
+        if other.name == metric.name:
+            continue
         further += f", {metric_label(other)}{unit_suffix(other)}"
     in_unit = f" in{metric.unit_of_difference}" if metric.unit_of_difference else ""
     several = len({row.baseline for row in table.rows}) > 1

@@ -84,6 +84,15 @@ def test_the_page_is_whole_and_asks_the_network_for_nothing(complete: str) -> No
     assert len(complete.encode()) < 5e6, "small enough for mail"
 
 
+def test_a_report_on_code_of_users_names_no_vision_transformers(complete: str) -> None:
+    assert "<title>Vision Transformer ablations</title>" in complete
+    plan = synthetic.position(trainable="closed_form:CLOSED_FORM", figure=NO_FIGURE)
+    page = report.render([synthetic.results(plan)], MADE)
+    assert "<title>Ablations</title>" in page
+    assert "<h1>Ablations</h1>" in page
+    assert "Vision Transformer" not in page
+
+
 def test_every_study_and_every_arm_is_there(complete: str) -> None:
     page = Page(complete)
     for study in five():

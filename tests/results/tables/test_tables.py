@@ -80,6 +80,11 @@ def test_official_test_sets_have_a_second_interval() -> None:
     assert both not in render(found, "md", columns=["arm", "delta"])
 
 
+def test_the_metric_of_a_study_is_named_once_where_it_is_a_column_too() -> None:
+    text = render(table(synthetic.results(synthetic.position()), ["test_accuracy"]), "md", ["arm", "test_accuracy"])
+    assert text.count("test accuracy") == 2  # in the caption and the heading
+
+
 @pytest.mark.parametrize("repetitions", [1, 2, 3])
 def test_repetitions_of_folds_widen_the_interval(repetitions: int) -> None:
     """r repetitions add (1 - 1/r) t^2 / 1797 to SE^2, where t^2 is the mean covariance between them; one adds none."""
