@@ -90,8 +90,9 @@ def unknown_key(key: str, known: Iterable[str] = (), otherwise: str = "") -> str
     names = list(known)
     stage, dot, _ = key.rpartition(".")
     setting = usual_name(key)
-    candidate = next((name for name in (stage + dot + setting, setting) if name in names), stage + dot + setting)
-    return f"unknown key '{key}'{spelling_hint(candidate, names) or otherwise}"
+    usual = stage + dot + setting
+    candidate = next((name for name in (usual, setting) if name in names), key)
+    return f"unknown key '{key}'{spelling_hint(candidate, names) or spelling_hint(usual, names) or otherwise}"
 
 
 def usual_name(key: str) -> str:
@@ -101,9 +102,19 @@ def usual_name(key: str) -> str:
 
 
 def spelling_hint(word: object, known: Iterable[str]) -> str:
-    """Return "; did you mean ...?" with the known word most similar to `word`, or "" if none is similar."""
-    close = difflib.get_close_matches(str(word), list(known), n=1)
+    """Return "; did you mean ...?" with the known word most similar to `word`, or "" if none is similar.
+
+    A word that only has or lacks an end, as lr and lr-max, is similar.
+    """
+    text, names = str(word), list(known)
+    close = difflib.get_close_matches(text, names, n=1)
+    close += [name for name in names if is_extended(text, name) or is_extended(name, text)]
     return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def is_extended(name: str, longer: str) -> bool:
+    """Return whether a name and an end after '-' or '_' make the longer one."""
+    return longer.startswith((f"{name}-", f"{name}_"))
 
 
 def joined_names(known: Iterable[object]) -> str:

@@ -18,6 +18,10 @@ LENGTHS = ("steps", "epochs")  # two settings of one thing
 FIXED = {"seed": "seeds are given with --seeds"}  # settings that cannot vary -> why
 
 
+class UnknownSetting(ValueError):
+    """Raised if a key is not a setting of what the recipe trains."""
+
+
 def validate_study(study: Study, path: Path, trainable: Trainable) -> None:
     """Raise a ValueError that names file and key if a setting, value or name of a study cannot be used."""
     for name in study.stages:
@@ -25,7 +29,7 @@ def validate_study(study: Study, path: Path, trainable: Trainable) -> None:
             raise ValueError(f"{path}: stages: {name}: a name of small letters, digits and '-' that nothing else has")
     for where, layer in study.layers():
         for key in layer:
-            check_setting(key, f"{path}: {where}: ", trainable.keys, study.stages)
+            check_setting(key, f"{path}: {where}: ", trainable, study.stages)
     check_varied(study, path, trainable)
     for key, start in study.starts():
         if start not in study.stages:
@@ -44,7 +48,7 @@ def validate_recipe(recipe: Recipe, path: Path, trainable: Trainable) -> None:
     """Raise a ValueError that names file and key if a setting is unknown or an axis repeats a value."""
     for where, layer in {"config": recipe.config, **recipe.arms, **recipe.stages}.items():
         for key in layer:
-            check_setting(key, f"{path}: {where}: ", trainable.keys)
+            check_setting(key, f"{path}: {where}: ", trainable)
     for axis, values in recipe.axes.items():
         refuse_duplicates(path, axis, values)
     check_probe(recipe, path, trainable)
@@ -57,7 +61,7 @@ def check_probe(recipe: Recipe, path: Path, trainable: Trainable) -> None:
         if settings and not trainable.is_probed:
             raise ValueError(f"{path}: {where}: is for a command or function: what this recipe trains needs no probe")
         for key in settings:
-            check_setting(key, f"{path}: {where}: ", trainable.keys)
+            check_setting(key, f"{path}: {where}: ", trainable)
     if recipe.probe:
         try:
             trainable.resolve({**recipe.config, **recipe.probe})
@@ -65,10 +69,11 @@ def check_probe(recipe: Recipe, path: Path, trainable: Trainable) -> None:
             raise ValueError(f"{path}: probe: {error}") from None
 
 
-def check_setting(key: str, where: str, settings: Collection[str], stages: Collection[str] = ()) -> None:
-    """Raise ValueError if a key is not a setting such as lr or pretrain.lr, or is a seed that may not be set.
+def check_setting(key: str, where: str, trainable: Trainable, stages: Collection[str] = ()) -> None:
+    """Raise UnknownSetting if a key is not a setting such as lr or pretrain.lr.
 
-    where: the beginning of the message. settings: all known keys. stages: the names that may come before a dot.
+    Raises ValueError if it is a seed that may not be set. where: the beginning of the message. stages: the names that
+    may come before a dot.
     """
     stage, dot, _ = key.partition(".")
     prefix = f"{stage}." if stage in stages else ""
@@ -77,9 +82,12 @@ def check_setting(key: str, where: str, settings: Collection[str], stages: Colle
         raise ValueError(f"{where}{key}: a stage has the seeds of what starts from it")
     if setting == "seed":
         raise ValueError(f"{where}{key}: the seeds of a study are set with --seeds N")
-    if setting.partition(".")[0] not in settings and (prefix or not dot):  # resolving checks options
-        names = [prefix + name for name in settings]
-        raise ValueError(where + unknown_key(key, names, ": `ablate list --settings` names all"))
+    if setting.partition(".")[0] not in trainable.keys and (prefix or not dot):  # resolving checks options
+        names = [prefix + name for name in trainable.keys]
+        listed = ": `ablate list --settings` names all"
+        if trainable.is_probed:  # code of the user's
+            listed = f": the recipe's settings are {joined_names(names)}"
+        raise UnknownSetting(where + unknown_key(key, names, listed))
 
 
 def check_varied(study: Study, path: Path, trainable: Trainable) -> None:
@@ -98,7 +106,7 @@ def check_varied(study: Study, path: Path, trainable: Trainable) -> None:
         for axis, values in group.items():
             if axis in fixed:
                 raise ValueError(f"{path}: {axis} cannot be a factor or curve: {fixed[axis]}")
-            check_setting(axis, f"{path}: {where}: ", trainable.keys, study.stages)
+            check_setting(axis, f"{path}: {where}: ", trainable, study.stages)
             if isinstance(values, list):
                 refuse_duplicates(path, axis, values)
             if not values:
@@ -118,19 +126,18 @@ def refuse_duplicates(path: Path, axis: str, values: Sequence[Any]) -> None:
             raise ValueError(f"{path}: {axis} lists {value} twice")
 
 
-def check_overrides(study: Study, overrides: Values, settings: Collection[str]) -> None:
+def check_overrides(study: Study, overrides: Values, trainable: Trainable) -> None:
     """Raise ValueError if a stage or setting is unknown, or if a key sets for all stages what the study sets for one.
 
     A key for one stage, such as pretrain.lr, may replace the study's value. Resolving checks the other keys.
-    settings: all known keys.
     """
     stages = [*study.stages, FINETUNE]
     for key, value in overrides.items():
         name, dot, _ = key.partition(".")
         if name in stages:
-            check_setting(key, "", settings, stages)
+            check_setting(key, "", trainable, stages)
             continue
-        if dot and name not in settings:
+        if dot and name not in trainable.keys:
             raise ValueError(
                 f"{key}={value}: the stages of the study '{study.name}' are {joined_names(stages)}"
                 f"{spelling_hint(name, stages)}"

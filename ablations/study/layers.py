@@ -43,7 +43,7 @@ class Layers:
             if setting in self.trainable.seed_keys:
                 raise ValueError(f"{key}: the seeds of a study are set with --seeds N")
         if self.study.stages:
-            key_checks.check_overrides(self.study, self.overrides, self.trainable.keys)
+            key_checks.check_overrides(self.study, self.overrides, self.trainable)
 
     @cached_property
     def trainable(self) -> Trainable:

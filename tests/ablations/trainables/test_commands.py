@@ -4,6 +4,7 @@ import io
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -381,6 +382,20 @@ def test_a_template_without_seed_or_folder_is_warned_of(ablate: Ablate, tmp_path
     assert (status, warnings) == (0, [f"warning {UNNAMED[name]}"])
     (tmp_path / "train.py").write_text(f"{SCRIPT}# reads ABLATE_{name.upper()}")
     assert "warning" not in ablate("check", "r.yaml")[1]
+
+
+UNKNOWN = [  # words of the factor, what the message says
+    ("n-layers", "unknown key 'n-layers'; did you mean 'n-layer'?"),
+    ("lr", "unknown key 'lr'; did you mean 'lr-max'?"),
+    ("zzz", "unknown key 'zzz': the recipe's settings are n-layer, lr-max, seed"),
+]
+
+
+@pytest.mark.parametrize(("key", "message"), UNKNOWN)
+def test_an_unknown_setting_of_a_command_is_told_from_the_recipe(tmp_path: Path, key: str, message: str) -> None:
+    recipe = RECIPE.replace("{lr} {seed}", "{settings} {seed}").replace("lr: 0.5", "n-layer: 4, lr-max: 0.5")
+    with pytest.raises(ValueError, match=re.escape(message)):
+        design(tmp_path, f"{{question: q, baseline: {{n-layer: 4}}, factors: {{{key}: [1, 2]}}}}", recipe)
 
 
 def test_edited_code_is_planned_anew_before_it_trains(tmp_path: Path) -> None:
