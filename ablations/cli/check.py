@@ -143,7 +143,7 @@ def check_study(file: str, recipe: Recipe) -> None:
 
     Raises ValueError if an arm is not valid or its model cannot be built.
     """
-    design = Design(read_study(file, recipe.trainable), recipe, {})
+    design = Design(read_study(file, recipe), recipe, {})
     check_design(design)
     arms = {arm.name: arm for arm in design.arms}
     for arm in design.arms:
@@ -218,7 +218,7 @@ def probe_study(file: str, recipe: Recipe, place: Place, workers: int | None) ->
 
     Raises ValueError if the seed or a setting has no effect, and the errors of `run_probes`.
     """
-    design = Design(read_study(file, recipe.trainable), recipe, {})
+    design = Design(read_study(file, recipe), recipe, {})
     if not design.trainable.is_probed:
         return
     if not recipe.probe:

@@ -61,7 +61,7 @@ def show(
     request = expand_plan_names(parse_words([study], recipe), source)
     name = request.studies[0]
     chosen = read_recipe(request.recipe or RECIPE)
-    described = read_study(name, chosen.trainable)
+    described = read_study(name, chosen)
     if not described.primary_metric:
         described = described.model_copy(update={"metric": find(chosen.trainable).default_metric})
     results = answers(described.name, source)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ablations.study import key_checks, stages, strict_yaml
-from ablations.study.naming import HERE, packaged_names
+from ablations.study.naming import HERE, RECIPE, packaged_names
 from ablations.study.recipe import Recipe
 from ablations.study.study import Study
 from ablations.trainables.function import is_function
@@ -60,14 +60,21 @@ def unknown_name(kind: str, name: str) -> str:
     return f"unknown {single} '{name}'{hint} (`ablate list` shows all; or give a .yaml file)"
 
 
-def read_study(name: str, trainable: str = "") -> Study:
+def read_study(name: str, recipe: Recipe | None = None) -> Study:
     """Return a study, given its name or YAML file. Raises a ValueError that names file and key if it is not valid.
 
-    trainable: the name of what the recipe trains, whose settings the study may vary.
+    recipe: what the study may vary is a setting of what it trains. None stands for ViTs.
     """
     path = find_file("studies", name)
     study = read_record(Study, path)
-    key_checks.validate_study(study, path, find(trainable))
+    try:
+        key_checks.validate_study(study, path, find(recipe.trainable if recipe else VIT))
+    except key_checks.UnknownSetting as error:
+        if recipe is None or recipe.is_of_user or recipe.name != RECIPE:
+            raise
+        raise ValueError(
+            f"{error} (on recipe {RECIPE}, the default: give that of your own code as --recipe FILE)"
+        ) from None
     return study
 
 

@@ -56,7 +56,7 @@ def write(folder: Path, name: str, text: str) -> str:
 
 def design(folder: Path, study: str = STUDY, recipe: str = RECIPE, **overrides: object) -> Design:
     on = read_recipe(write(folder, "r", recipe))
-    return Design(read_study(write(folder, "s", study), on.trainable), on, overrides)
+    return Design(read_study(write(folder, "s", study), on), on, overrides)
 
 
 def names(made: Design) -> list[str]:

@@ -83,7 +83,7 @@ def designs(asked: Request, data_dir: Path | None) -> list[Design]:
     overrides = folders.resolve(asked.overrides)
     studies = []
     for name in study_names(asked):
-        study = read_study(name, recipe.trainable)
+        study = read_study(name, recipe)
         study = study.model_copy(update={**folders.resolve(dict(study)), **asked.stated_margin})
         studies.append(Design(study, recipe, overrides))
     return studies

@@ -14,7 +14,7 @@ from textwrap import dedent, indent
 import pytest
 from commands import ONE_ARM, RECIPE, SCRIPT, STUDY, planned
 from designs import design, write
-from in_process import Ablate
+from in_process import Ablate, refusal
 from run_trials import Quiet, serve_all, served
 
 from ablations import provenance
@@ -396,6 +396,15 @@ def test_an_unknown_setting_of_a_command_is_told_from_the_recipe(tmp_path: Path,
     recipe = RECIPE.replace("{lr} {seed}", "{settings} {seed}").replace("lr: 0.5", "n-layer: 4, lr-max: 0.5")
     with pytest.raises(ValueError, match=re.escape(message)):
         design(tmp_path, f"{{question: q, baseline: {{n-layer: 4}}, factors: {{{key}: [1, 2]}}}}", recipe)
+
+
+def test_a_forgotten_recipe_is_asked_for(ablate: Ablate, tmp_path: Path) -> None:
+    write(tmp_path, "s", "{question: q, baseline: {type: mlp}, factors: {type: [mlp, rnn]}}")
+    for command in ("plan", "show", "run", "check"):
+        line = refusal(ablate, command, "s.yaml")
+        assert "s.yaml: baseline: unknown key 'type'" in line
+        assert "(on recipe digits, the default: give that of your own code as --recipe FILE)" in line
+    assert "--recipe" not in refusal(ablate, "plan", "s.yaml", "--recipe", "cifar10")
 
 
 def test_edited_code_is_planned_anew_before_it_trains(tmp_path: Path) -> None:
