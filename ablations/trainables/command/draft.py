@@ -13,7 +13,13 @@ from commonfloor.messages import usual_name
 from results.store.schemas.metrics import is_lower_better
 
 SEEDS = ("seed", "random_seed", "manual_seed")
-FOLDERS = ("out", "output", "output_dir", "out_dir", "outdir", "log_dir", "logdir", "save_dir")  # preferred first
+FOLDERS = (  # preferred first
+    *("out", "output", "output_dir", "out_dir", "outdir", "work_dir", "workdir", "save_dir", "save_path"),
+    *("results_dir", "result_dir", "log_dir", "logdir"),
+)
+OTHER_MODES = (  # flags of what a script does, which is no setting of a training
+    *("resume", "auto_resume", "sample_only", "eval", "eval_only", "evaluate", "test", "test_only", "predict"),
+)
 HYDRA_FOLDER = "hydra.run.dir"
 SHORT = {"steps": 20, "epochs": 1}  # what makes a trial short, for a script with such a setting
 LONGEST_COMMENT = 140  # characters
@@ -77,6 +83,8 @@ class Draft:
             is_fixed = option.is_given(self.words) and option.name not in self.braced
             if option.name in template.OWN_NAMES and option not in (self.seed, self.output):
                 option = replace(option, problem="its name means something else in `train`: write it there")
+            if option.is_flag and plain_name(option.name) in OTHER_MODES and option.name not in self.braced:
+                option = replace(option, problem="does something else than train from the start")
             if not is_fixed and option not in (self.seed, self.output):
                 kept.append(option)
         return kept

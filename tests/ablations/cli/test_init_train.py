@@ -185,6 +185,28 @@ def test_the_recipe_says_what_the_script_takes(ablate: Ablate, tmp_path: Path, k
     assert "takes several values" in (tmp_path / "fit.yaml").read_text()
 
 
+def test_flags_of_what_a_script_does_are_no_settings(ablate: Ablate, tmp_path: Path) -> None:
+    """An option of that name that takes a value is one. The folder may be called otherwise."""
+    text = """
+        import argparse
+        parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+        parser.add_argument("--work-dir", default="out", help="where to write")
+        parser.add_argument("--resume", action="store_true", help="from the folder")
+        parser.add_argument("--sample-only", action="store_true", help="and quit")
+        parser.add_argument("--test", type=float, default=0.2, help="fraction")
+        parser.add_argument("--max-steps", type=int, default=-1, help="of training, or -1 for infinite.")
+        parser.parse_args()
+    """
+    assert ablate("init", "--train", script(tmp_path, text), "--metric", "f1")[0] == 0
+    recipe = read_recipe("fit.yaml")
+    assert recipe.config == {"test": 0.2, "max-steps": -1}
+    assert recipe.train.endswith("--work-dir {folder}")
+    lines = [" ".join(line.split()) for line in Path("fit.yaml").read_text().splitlines()]
+    assert "# resume: false # does something else than train from the start: from the folder (default: False)" in lines
+    assert "# sample-only: false # does something else than train from the start: and quit (default: False)" in lines
+    assert "max-steps: -1 # of training, or -1 for infinite. (default: -1)" in lines
+
+
 def test_settings_of_hydra_are_spelled_its_way(ablate: Ablate, tmp_path: Path) -> None:
     command = script(tmp_path, HYDRA)
     assert ablate("init", "--train", f"{command} lr=0.5 model=cnn", "--metric", "acc")[0] == 0
