@@ -19,6 +19,7 @@ ITERATIONS = 200  # of L-BFGS at most, for each penalty
 
 
 class LinearProbe(FeatureEval):
+    kind = "linear"
     metrics = {"linear_accuracy": {**ACCURACY, "label": "linear accuracy"}}
 
     def compute(self, model: Model, data_dir: Path | None = None) -> Computed:

@@ -19,6 +19,7 @@ MOST = 2**26  # similarities at a time
 
 
 class Neighbors(FeatureEval):
+    kind = "knn"
     metrics = {"knn_accuracy": {**ACCURACY, "label": "k-NN accuracy"}}
 
     def compute(self, model: Model, data_dir: Path | None = None) -> Computed:

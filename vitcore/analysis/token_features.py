@@ -24,6 +24,7 @@ CONDITIONS = {"": "", CLASS: " of the class token", MEAN: " of mean patches", BO
 class FeatureEval(Eval):
     """An eval of features: without a value of those that the head's last layer reads; else of normalized tokens."""
 
+    kind: ClassVar[str]  # the eval's name without a value
     values: ClassVar[tuple[str, ...]] = tuple(CONDITIONS)
 
     @property
@@ -31,14 +32,13 @@ class FeatureEval(Eval):
         return CONDITIONS[self.value]
 
     def check(self, config: Settings) -> None:
+        name = self.with_value(self.kind)
         if not self.value:
-            check_has_features("features", config)
+            check_has_features(name, config)
         if self.value and config.model:
-            raise ConfigError(
-                f"features of {self.value}: the tokens of model={config.model} are not known: leave it out"
-            )
+            raise ConfigError(f"eval {name}: the tokens of model={config.model} are not known: use {self.kind}")
         if self.value in (CLASS, BOTH) and not POOLING[config.pool].class_token:
-            raise ConfigError(f"features of {self.value}: pool={config.pool} has no class token: mean")
+            raise ConfigError(f"eval {name}: pool={config.pool} has no class token: use {self.kind}@{MEAN}")
 
     def features(self, model: Model, data: Data, images: Images) -> Tensor:
         """Return the features (n, D) of n images, or (n, 2D) for both, on the model's device."""

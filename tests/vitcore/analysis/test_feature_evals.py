@@ -105,11 +105,11 @@ def test_features_are_the_class_token_mean_patches_or_both() -> None:
 @pytest.mark.parametrize(
     ("name", "config", "said"),
     [
-        ("knn@class", {"pool": "gap"}, "features of class: pool=gap has no class token: mean"),
+        ("knn@class", {"pool": "gap"}, "eval knn@class: pool=gap has no class token: use knn@mean"),
         (
             "linear@mean",
             {"model": "timm/resnet18", "image_size": 32},
-            "the tokens of model=timm/resnet18",
+            "eval linear@mean: the tokens of model=timm/resnet18 are not known: use linear",
         ),
         ("calibration", {"objective": "mae"}, "eval calibration: objective=mae gives images no class"),
         ("balanced", {"objective": "mae"}, "eval balanced: objective=mae gives images no class"),

@@ -370,7 +370,7 @@ def test_evals_of_features_need_the_method(add: Add, name: str) -> None:
     entry.check(config_of())
     assert build(config_of()).features(torch.zeros(2, 1, 8, 8)).shape == (2, 8)
     for refused in (lambda: entry.check(config), lambda: entry.compute(build(config))):
-        with pytest.raises(ConfigError, match=r"model=NoFeatures has no method features\(images\)"):
+        with pytest.raises(ConfigError, match=rf"eval {name}: model=NoFeatures has no method features\(images\)"):
             refused()
 
 
