@@ -105,9 +105,14 @@ class Knockout(Eval):
         data = trial_data(model, data_dir)
         if self.value != POSITION:
             return Computed(self.with_tokens_replaced(model, data))
-        if not position_tables(model):
-            return Computed({}, [f"position={model.config.position} has no learned embeddings to replace"])
-        return Computed(self.with_positions_replaced(model, data))
+        tables = position_tables(model)
+        others = [name for name, _ in model.position.named_parameters() if name not in tables]
+        notes = []
+        if others:
+            notes.append(f"only tables of position embeddings are replaced, not {', '.join(others)}")
+        if not tables:
+            return Computed({}, [f"position={model.config.position} has no learned embeddings to replace", *notes])
+        return Computed(self.with_positions_replaced(model, data, [*tables.values()]), notes)
 
     def with_tokens_replaced(self, model: ViT, data: Data) -> dict[str, float]:
         """Return the accuracies with registers or class token replaced. Moments are over the test images."""
@@ -124,9 +129,8 @@ class Knockout(Eval):
                 metrics[self.with_value(f"knockout_{how}_accuracy")] = accuracy(model, data)
         return metrics
 
-    def with_positions_replaced(self, model: ViT, data: Data) -> dict[str, float]:
+    def with_positions_replaced(self, model: ViT, data: Data, tables: list[nn.Parameter]) -> dict[str, float]:
         """Return the accuracies with each table (rows, D) of position embeddings replaced. Moments are over rows."""
-        tables = position_tables(model)
         learned = [table.detach().clone() for table in tables]
         metrics = {}
         for how, replacement in REPLACEMENTS.items():
@@ -142,8 +146,15 @@ class Knockout(Eval):
         return metrics
 
 
-def position_tables(model: ViT) -> list[nn.Parameter]:
-    return [parameter for parameter in model.position.parameters() if parameter.ndim > 1]
+def position_tables(model: ViT) -> dict[str, nn.Parameter]:
+    """Return name -> table of position embeddings: parameters (rows, D) outside linear layers, or (1, rows, width)."""
+    tables = {}
+    for name, parameter in model.position.named_parameters():
+        owner = model.position.get_submodule(name.rpartition(".")[0])
+        is_batch_of_one = parameter.ndim == 3 and parameter.shape[::2] == (1, model.config.width)
+        if is_batch_of_one or (parameter.ndim == 2 and not isinstance(owner, nn.Linear)):
+            tables[name] = parameter
+    return tables
 
 
 def recorded(moments: Sequence[RunningMoments], layer: int, vectors: Tensor) -> Tensor:

@@ -2,11 +2,15 @@
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 from vitcore.analysis.evals import find
+from vitcore.analysis.knockout import position_tables
 from vitcore.config import Config
 from vitcore.data.splits import Data, load
+from vitcore.model.position import POSITION, Grid, Position
 from vitcore.model.vit import ViT
+from vitcore.settings import Settings
 
 TINY = {"width": 16, "depth": 2, "heads": 2, "patch": 2, "pool": "cls", "registers": 2, "head_init": "lecun-normal"}
 
@@ -19,6 +23,8 @@ def model() -> ViT:
     for name, parameter in model.named_parameters():
         if name.startswith(("registers", "position", "class_token")):
             parameter.data.normal_()
+        elif name.endswith(("stem.weight", "out.weight", "qkv.weight")):
+            parameter.data.mul_(6)  # else one class is predicted for every image
     return model
 
 
@@ -62,11 +68,52 @@ def test_zeros_for_positions_are_a_model_without_positions(model: ViT, data: Dat
     found = find("knockout@position").compute(model).metrics
     bare = ViT(Config(**TINY, position="none")).eval()
     bare.load_state_dict({name: value for name, value in model.state_dict().items() if not name.startswith("position")})
+    bare.class_token.data += model.position.class_row
     with torch.no_grad():
         predicted = bare(data.standardize(data.test.pixels)).argmax(dim=1)
+        intact = model(data.standardize(data.test.pixels)).argmax(dim=1)
+    assert (predicted == data.test.labels).sum() != (intact == data.test.labels).sum()
     accuracy = (predicted == data.test.labels).double().mean().item()
     assert found["knockout_zero_accuracy@position"] == pytest.approx(accuracy)
     assert len(found) == 4
+
+
+class Mixed(Position):
+    """A table of embeddings as in timm, which a layer transforms, and parameters that are no tables."""
+
+    numerics = 1
+
+    def __init__(self, config: Settings) -> None:
+        super().__init__(config)
+        self.table = nn.Parameter(torch.empty(1, 16, config.width))
+        self.layer = nn.Linear(config.width, config.width)
+        self.kernel = nn.Conv2d(config.width, config.width, 3, padding=1)
+        self.by_head = nn.Parameter(torch.empty(2, 16, config.width))
+
+    def tokens(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
+        return x if layer else x + self.layer(self.table)
+
+
+def test_only_tables_of_positions_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of layers, kernels and stacks are no positions: they stay, and a note names them."""
+    monkeypatch.setitem(POSITION, "mixed", Mixed)
+    model = ViT(Config(**TINY, position="mixed")).eval()
+    assert list(position_tables(model)) == ["table"]
+    computed = find("knockout@position").compute(model)
+    assert len(computed.metrics) == 4
+    others = "by_head, layer.weight, layer.bias, kernel.weight, kernel.bias"
+    assert computed.notes == [f"only tables of position embeddings are replaced, not {others}"]
+    for kind, tables in {"2d": ["x_table", "y_table"], "relative-bias": ["tables.0", "tables.1"]}.items():
+        assert list(position_tables(ViT(Config(**TINY, position=kind)))) == tables
+
+
+def test_a_convolution_has_no_positions_to_replace() -> None:
+    computed = find("knockout@position").compute(ViT(Config(**TINY, position="cpe")).eval())
+    assert computed.metrics == {}
+    assert computed.notes == [
+        "position=cpe has no learned embeddings to replace",
+        "only tables of position embeddings are replaced, not convolution.weight, convolution.bias",
+    ]
 
 
 def test_positions_without_parameters_are_left_out_with_a_note() -> None:
