@@ -70,8 +70,8 @@ def check_same_table(old: Plan, new: Plan) -> None:
         code = find(new.trainable).code_changes(old.trainable)
         if code and not changed:
             raise ValueError(
-                f"{old.name}: its code has changed since it was planned ({code}): undo that, plan it anew with --prune "
-                "(results stay), or keep both tables with --name NEW"
+                f"{old.name}: its code or recipe has changed since it was planned ({code}): undo that, "
+                "plan it anew with --prune (results stay), or keep both tables with --name NEW"
             )
         raise ValueError(
             f"{old.name} was planned with another baseline "

@@ -117,6 +117,12 @@ class Description(Options):
         return "; ".join(f"{kind}: {listed(names)}" for kind, names in kinds.items() if names)
 
     @property
+    def printed_text(self) -> str:
+        """The metrics that are read after a text, and the texts, such as "loss: 'test loss:'", or "none printed"."""
+        texts = [f"{name}: {metric.printed!r}" for name, metric in sorted(self.metrics.items()) if metric.printed]
+        return ", ".join(texts) or "none printed"
+
+    @property
     def code_paths(self) -> dict[str, Path]:
         """The files of `code`: name relative to the folder -> path. Raises ValueError if one is missing."""
         paths: list[Path] = []
@@ -212,7 +218,14 @@ class UserCode(Trainable):
 
     def code_changes(self, earlier: str) -> str:
         other = find(earlier)
-        return self.about.changes(other.about) if isinstance(other, UserCode) else ""
+        if not isinstance(other, UserCode):
+            return ""
+        changes = [self.about.changes(other.about)]
+        if self.about.train != other.about.train:
+            changes.append(f"train: {other.about.train} -> {self.about.train}")
+        if self.about.printed_text != other.about.printed_text:
+            changes.append(f"metrics: {other.about.printed_text} -> {self.about.printed_text}")
+        return "; ".join(filter(None, changes))
 
     def ensure_files(self) -> None:
         """Raise Failed if the code cannot run here, or is no longer that of the plan."""

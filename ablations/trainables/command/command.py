@@ -101,7 +101,10 @@ class Command(UserCode):
     # -- identity and plans --------------------------------------------------------------------------------------------
 
     def identity(self, settings: Settings) -> Settings:
-        """See Trainable. A trial is its settings, the words of the template, the content of the code and `printed`."""
+        """See Trainable. A trial is its settings, the words of the template, the content of the code and `printed`.
+
+        A metric without `printed` is no part: its number depends on the code alone.
+        """
         unseeded = {key: value for key, value in settings.items() if key != "seed"}
         identity = {
             "seed": settings["seed"],
@@ -109,8 +112,9 @@ class Command(UserCode):
             "command": self.template.text,
             "code": self.about.digest,
         }
-        if any(self.printed.values()):
-            identity["printed"] = self.printed
+        printed = {name: text for name, text in self.printed.items() if text}
+        if printed:
+            identity["printed"] = printed
         return identity
 
     def warnings(self, settings: Settings) -> list[str]:

@@ -313,6 +313,44 @@ def test_a_printed_metric_that_never_comes_fails_in_one_line(tmp_path: Path) -> 
     assert failure.cause == "metric score was not reported: no number was printed after 'score is'"
 
 
+def test_an_id_is_of_printed_texts_and_not_of_other_metrics(tmp_path: Path) -> None:
+    """A text read for another metric is another trial, so that no number stands under a wrong name."""
+
+    def trial_id(name: str, metrics: str) -> str:
+        recipe = RECIPE.replace("{score: {better: higher}}", f"{{{metrics}}}")
+        return planned(tmp_path / name, recipe=recipe, study=ONE_ARM)[1][0].id
+
+    a, b = "{better: lower, printed: 'a:'}", "{better: lower, printed: 'b:'}"
+    first = trial_id("first", f"x: {a}, y: {b}")
+    assert trial_id("order", f"y: {b}, x: {a}") == first
+    assert trial_id("added", f"x: {a}, y: {b}, score: {{better: higher}}") == first
+    assert trial_id("swapped", f"x: {b}, y: {a}") != first
+    assert trial_id("without", "score: {better: higher}") == planned(tmp_path / "plain", study=ONE_ARM)[1][0].id
+
+
+def test_finished_trials_that_lack_an_added_metric_are_named(tmp_path: Path) -> None:
+    runs, todo = planned(tmp_path, study=ONE_ARM, script="print('METRIC score=1')")
+    assert [served(runs, job).kind for job in todo] == ["finished"] * 3
+    recipe = RECIPE.replace("{score: {better: higher}}", "{score: {better: higher}, loss: {better: lower}}")
+    added = design(tmp_path, ONE_ARM.replace("baseline", "metric: loss, baseline"), recipe)
+    plan = prepare(added, runs, None, prune=True, code="0" * 12)
+    (row,) = study_table.table(load_plans(runs, [plan])[0]).rows
+    assert (row.n, row.missing) == (0, 3)
+    assert row.notes == ["seeds 0, 1, 2 missing: its result has no loss"]
+
+
+def test_a_changed_metric_of_a_planned_study_is_named(tmp_path: Path) -> None:
+    recipe = RECIPE.replace("higher}", "higher, printed: 'acc:'}")
+    planned(tmp_path, recipe=recipe)
+    other = recipe.replace("acc:", "test acc:")
+    with pytest.raises(ValueError, match=r"changed .* \(metrics: score: 'acc:' -> score: 'test acc:'\): undo that"):
+        planned(tmp_path, recipe=other)
+    with pytest.raises(ValueError, match=r"\(train: .* \{folder\} -> .* \{folder\} -v\)"):
+        planned(tmp_path, recipe=recipe.replace("{folder}", "{folder} -v"))
+    with pytest.raises(ValueError, match=r"\(metrics: score: 'acc:' -> none printed\)"):
+        planned(tmp_path)
+
+
 def test_no_step_is_named_where_a_resumed_command_recorded_none(tmp_path: Path) -> None:
     for step, text in ((0, "resuming lr=0.5, seed 1"), (1200, "resuming lr=0.5, seed 1 at step 1,200")):
         channel = io.StringIO()
@@ -430,11 +468,11 @@ def test_edited_files_are_named_with_what_to_do(tmp_path: Path) -> None:
     for name in ("b.py", "c.py", "d.py"):
         (tmp_path / name).write_text("edited")
     (tmp_path / "new.py").touch()
-    with pytest.raises(ValueError, match="its code has changed since") as refusal:
+    with pytest.raises(ValueError, match="its code or recipe has changed since") as refusal:
         planned(tmp_path, f"{script}  # edited", recipe, ONE_ARM)
     assert str(refusal.value) == (
-        "s@r: its code has changed since it was planned (edited: b.py, c.py, d.py and 1 more; added: new.py; removed: "
-        "a.py): undo that, plan it anew with --prune (results stay), or keep both tables with --name NEW"
+        "s@r: its code or recipe has changed since it was planned (edited: b.py, c.py, d.py and 1 more; added: new.py; "
+        "removed: a.py): undo that, plan it anew with --prune (results stay), or keep both tables with --name NEW"
     )
     anew = prepare(design(tmp_path, ONE_ARM, recipe), runs, None, prune=True, code="0" * 12)
     save_plan(runs, anew)
@@ -451,7 +489,7 @@ def test_a_plan_of_before_names_no_edited_file(tmp_path: Path) -> None:
     about = json.loads(described)
     del about["file_digests"]
     store.write_plan(path, Plan(**{**content, "trainable": f"{kind} {json.dumps(about)}"}))
-    with pytest.raises(ValueError, match=r"its code has changed since it was planned \(some of train\.py\)"):
+    with pytest.raises(ValueError, match=r"its code or recipe has changed since it was planned \(some of train\.py\)"):
         planned(tmp_path, f"{SCRIPT}# edited", study=ONE_ARM)
 
 
