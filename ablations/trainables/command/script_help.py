@@ -33,7 +33,7 @@ COMMANDS = re.compile(r"^  \{([^{}\s]+)\}|^Commands:\n\s+(\S+)", re.MULTILINE)  
 BOXED_TYPE = re.compile(r"([A-Z][A-Z_]*( RANGE)?|<[^<>]+>)( \[[^\[\]]*x[^\[\]]*\])?|\[[^\[\]\s]+\]")
 USUAL = ("help", "version", "install-completion", "show-completion")  # options that are no settings
 WHOLE, NUMBER = re.compile(r"[-+]?(0|[1-9]\d*)"), re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
-NEEDLESS_ZERO = re.compile(r"^[-+]?0\d|\.\d+0(?!\d)")
+NEEDLESS_ZERO = re.compile(r"^[-+]?0\d|[1-9]\d*\.\d+0(?!\d)")  # not of 0.50, which is no version
 RANGE = re.compile(r"(?:([-+.\de]+)\s*<=\s*)?x(?:\s*<=\s*([-+.\de]+))?")
 LAUNCHER = "torch.distributed.run"  # a module that runs a script
 SAFE_FOR_HYDRA = re.compile(r"[\w./@+-]+")  # text that Hydra takes as it is

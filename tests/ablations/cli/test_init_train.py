@@ -440,7 +440,17 @@ def test_a_metric_given_twice_is_one_whose_direction_is_read_from_whole_words(ab
     assert directions == {"answer_accuracy": "higher", "WER": "lower"}
 
 
-NUMBERS = {"1": 1, "-2": -2, "0.1": 0.1, "1.0": 1.0, "1e-05": 1e-5, "5E-4": 5e-4, ".5": 0.5, "10.01": 10.01}
+NUMBERS = {
+    "1": 1,
+    "-2": -2,
+    "0.1": 0.1,
+    "1.0": 1.0,
+    "1e-05": 1e-5,
+    "5E-4": 5e-4,
+    ".5": 0.5,
+    "10.01": 10.01,
+    "0.50": 0.5,
+}
 
 
 def test_a_default_is_a_number_only_if_that_keeps_all_digits() -> None:
