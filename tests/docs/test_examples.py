@@ -54,7 +54,7 @@ def test_the_tutorials_position_works_inside_the_package(tmp_path: Path) -> None
     public = "from vitcore import POSITION, Config, Grid, Options, Position\n"
     assert public in source
     own = source.replace(public, "from commonfloor.options import Options\n")
-    own = own.replace("    class Options", "    numerics = 1\n\n    class Options")
+    own = own.replace("    class Options", "    numerics = 1\n\n    class Options").replace(": Config", ": Settings")
     with open(tmp_path / "vitcore/model/position/__init__.py", "a") as file:
         file.write("\n\n" + own)
     checks = "for what, check in contracts('position', 'fourier'): check('position', 'fourier')"
