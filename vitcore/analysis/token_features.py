@@ -22,7 +22,7 @@ CONDITIONS = {"": "", CLASS: " of the class token", MEAN: " of mean patches", BO
 
 
 class FeatureEval(Eval):
-    """An eval of features: without a value of those that the head's last layer reads; else of normalized tokens."""
+    """An eval of frozen features: the pre-logits, or with a value the normalized tokens of the last layer."""
 
     kind: ClassVar[str]  # the eval's name without a value
     values: ClassVar[tuple[str, ...]] = tuple(CONDITIONS)

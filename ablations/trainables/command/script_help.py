@@ -20,7 +20,7 @@ import yaml
 
 from commonfloor.messages import printable
 
-LIMIT_SECONDS = 60.0  # for a program to print its help; those that load torch need some
+LIMIT_SECONDS = 60.0  # for a program to print its help: importing torch may take many seconds
 MOST = 1 << 20  # bytes of help
 WIDTH = "500"  # columns of the terminal that programs are told of
 NO_DEFAULT = "no default in --help"
