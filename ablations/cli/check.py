@@ -309,7 +309,7 @@ def run_probes(probes: Sequence[Probe], place: Place, workers: int | None) -> No
         todo = reopen.trials_to_run(runs, planned, place.code)
         if not todo:
             continue
-        there = replace(place, runs=runs, checkpoints=None, keep_weights="none")
+        there = replace(place, runs=runs, checkpoints=None, keep_weights="none", retries_exceptions=False)
         ensure_trainable(todo, there)
         summary = train_here(todo, there, workers)
         if summary.failed and not summary.stopped:

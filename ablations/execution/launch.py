@@ -31,6 +31,7 @@ class Place:
     keep_weights: Keep = "all"
     trials_per_gpu: int = 1
     trainable: str = ""  # of the trials, as module:attribute; "" for a ViT
+    retries_exceptions: bool = True  # whether a trial that ends with an exception may be tried again
 
     @property
     def code(self) -> str:

@@ -182,7 +182,9 @@ class Worker:
         fault = faults.classify(error, self.trainable.fault)
         place = faults.fault_location(error)
         cause = str(error) if fault.says_all else f"{type(error).__name__}: {error}"
-        is_retried = fault.kind == faults.BUG and retry_rules.may_retry_exception(past, place)
+        is_retried = False
+        if fault.kind == faults.BUG and self.place.retries_exceptions:
+            is_retried = retry_rules.may_retry_exception(past, place)
         pause = 0.0
         bad_node = ""
         trace = traceback.format_exc()

@@ -3,6 +3,7 @@
 import io
 import math
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +28,18 @@ from vitcore import Config
 def serve_all(pool: Pool, *_: object) -> None:
     """Run a pool by one worker in this process."""
     while (trial := next(pool.ready_trials(math.inf), None)) is not None:
-        pool.settle(trial, served(pool.place.runs, trial.job, pool.place.keep_weights))
+        pool.settle(trial, served_in(pool.place, trial.job))
 
 
 def served(runs: Path, job: Job, keep_weights: Keep = "all") -> Ended:
     """Train a job in this process; return the worker's last event."""
+    return served_in(Place(runs, None, keep_weights=keep_weights), job)
+
+
+def served_in(place: Place, job: Job) -> Ended:
+    """Train a job in this process; return the worker's last event."""
     channel = io.StringIO()
-    Worker(Place(runs, None, keep_weights=keep_weights, trainable=job.trainable), channel).serve(
-        read_job(job_line(job))
-    )
+    Worker(replace(place, trainable=job.trainable), channel).serve(read_job(job_line(job)))
     last = read_event(channel.getvalue().splitlines()[-1])
     assert isinstance(last, Ended)
     return last

@@ -103,13 +103,14 @@ class CommandRun:
             is_over = False
             while not is_over:
                 ready = pipes.select(LOOK_SECONDS)
-                is_over = not ready and process.poll() is not None
+                is_over = not ready and process.poll() is not None  # where pipes outlive it
                 for key, _ in ready:
                     output = os.read(key.fd, 1 << 16)
                     self.log.write(output)
                     key.data.read(output)
                     if not output:
                         pipes.unregister(key.fileobj)
+                is_over |= not pipes.get_map()  # the supervisor, which holds both, has ended
                 if not is_asked and self.context.should_stop():
                     is_asked = True
                     process.terminate()

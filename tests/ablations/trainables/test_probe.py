@@ -165,6 +165,7 @@ def test_a_probe_that_fails_names_its_arm(ablate: Ablate, tmp_path: Path, calls:
     status, _, errors = ablate("run", *HERE)
     assert status == 1
     assert "ablate: probe of lr=0.25 failed: exit status 1: KeyError: 'layers.txt'; " in errors
+    assert calls.stat().st_size == 3  # each once, also the one that failed
     assert not Path("runs/trials").exists()
     (tmp_path / "layers.txt").touch()
     calls.write_text("")
