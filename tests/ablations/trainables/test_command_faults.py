@@ -234,10 +234,13 @@ assert len(summary.done) == 6, summary
 """
 
 
-def test_study_of_commands_survives_kills(tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("strikes", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_study_of_commands_survives_kills(
+    strikes: int, tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The run and its worker are killed with SIGKILL; no command outlives them; the table equals a calm run's."""
     tables = {}
-    for name, kills in (("calm", 0), ("killed", 4)):
+    for name, kills in (("calm", 0), ("killed", strikes)):
         runs, todo = planned(tmp_path / name)
         for kill in range(kills):
             monkeypatch.setenv("PAUSE", "0.2")
