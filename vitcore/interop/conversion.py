@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from vitcore.model.vit import ViT
 from vitcore.settings import Settings
+from vitcore.training.objectives import OBJECTIVE
 
 Weights = dict[str, Tensor]
 Patterns = Mapping[str, str | Callable[[re.Match[str]], str]]  # pattern in a name -> replacement, in order
@@ -21,7 +22,6 @@ Supported = Mapping[str, tuple[Any, ...]]  # setting -> values that another libr
 
 BOTH_HAVE: Supported = {  # timm and torchvision
     "objective": ("classification",),
-    "objective.token": (False,),
     "position.combine": ("add",),
 }
 
@@ -85,7 +85,8 @@ def convert(config: Settings, theirs: Weights, patterns: Patterns, prefix: Tenso
     patterns: from this ViT's names to theirs. prefix, positions: as in `token_weights`, and not in `theirs`.
     """
     with torch.device("meta"):
-        names = {rename(name, patterns): name for name in ViT(config).state_dict()}
+        model = OBJECTIVE[config.objective].model(config)
+        names = {rename(name, patterns): name for name in model.state_dict()}
     unknown = theirs.keys() - names
     if unknown:
         raise ValueError(f"{min(unknown)}: this ViT has no such parameter")
@@ -103,7 +104,7 @@ def token_weights(config: Settings, prefix: Tensor, positions: Tensor | None) ->
     """Return class token, registers and position embedding under this package's names, from another library's tensors.
 
     prefix: its prefix tokens (p, D), the class token first. positions: (p + N, D), (N, D) if prefix tokens have no
-    positions, or None. A register's position is added to its weights.
+    positions, or None. The position of a register or distillation token is added to its weights.
     """
     weights = {}
     rows = torch.zeros_like(prefix)
@@ -116,14 +117,17 @@ def token_weights(config: Settings, prefix: Tensor, positions: Tensor | None) ->
         weights["class_token"] = prefix[None, :1]
         if config.options.get("position.class_row"):
             weights["position.class_row"] = rows[0]
+    others = (prefix + rows)[None, config.pool == "cls" :]  # neither depends on the image
     if config.registers:
-        weights["registers"] = (prefix + rows)[None, -config.registers :]  # neither depends on the image
+        weights["registers"] = others[:, : config.registers]
+    if config.options.get("objective.token"):
+        weights["objective.token"] = others[:, config.registers :]
     return weights
 
 
 def with_weights(config: Settings, weights: Weights) -> ViT:
     with torch.device("meta"):
-        model = ViT(config)
+        model = OBJECTIVE[config.objective].model(config)
     copies = {name: values.clone(memory_format=torch.contiguous_format) for name, values in weights.items()}
     model.load_state_dict(copies, assign=True)
     return model

@@ -10,14 +10,13 @@ from os import PathLike
 
 import numpy as np
 import torch
-from timm.layers.mlp import Mlp
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
 from commonfloor.files import open_regular
 from vitcore.config import Config, Values
 from vitcore.interop.conversion import Weights, with_weights
-from vitcore.interop.timm_vit import from_timm, timm_arguments, timm_skeleton
+from vitcore.interop.timm_vit import from_timm, timm_arguments
 from vitcore.model.vit import ViT
 from vitcore.runtime.host import host_limits
 
@@ -61,7 +60,9 @@ def load_npz(path: Path) -> ViT:
     config = config_of(arrays)
     has_row = "cls" in arrays.shapes and is_vit_jax(arrays)  # big_vision's class token has no position
     plain = Config(**config.model_dump() | {"head": "linear", "position.class_row": has_row})
-    parameters = sum(parameter.numel() for parameter in timm_skeleton(plain, Mlp).parameters())
+    with torch.device("meta"):
+        skeleton = VisionTransformer(**timm_arguments(plain))
+    parameters = sum(parameter.numel() for parameter in skeleton.parameters())
     stored = sum(math.prod(shape) for name, shape in arrays.shapes.items() if not name.startswith(HIDDEN))
     if parameters != stored:
         raise ValueError(f"{path}: its arrays have {stored:,} values, and a ViT of these sizes has {parameters:,}")

@@ -4,14 +4,16 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
+from timm.layers.activations import GELUTanh, QuickGELU
 from timm.layers.attention import Attention
 from timm.layers.diff_attention import DiffAttention
 from timm.layers.hybrid_embed import HybridEmbed
 from timm.layers.mlp import GluMlp, Mlp, SwiGLU
 from timm.layers.norm import LayerNorm, RmsNorm
+from timm.models.deit import VisionTransformerDistilled
 from timm.models.resnetv2 import ResNetV2
 from timm.models.vision_transformer import Block, ParallelScalingBlock, VisionTransformer
-from torch import nn
+from torch import Tensor, nn
 
 from vitcore.config import Config, Values
 from vitcore.interop.conversion import (
@@ -28,7 +30,7 @@ from vitcore.interop.conversion import (
     square_side,
 )
 from vitcore.model.mlp import MLP
-from vitcore.model.norm import EPSILON
+from vitcore.model.norm import epsilon
 from vitcore.model.stem import ResNetStem
 from vitcore.model.vit import ViT
 from vitcore.settings import Settings
@@ -44,6 +46,7 @@ TIMM = {
     r"^pool\.up": "attn_pool.mlp.fc1",
     r"^pool\.down": "attn_pool.mlp.fc2",
     r"^pool\.": "attn_pool.",
+    r"^head\.distillation": "head_dist",
     r"attention\.out": "attn.proj",
     r"attention": "attn",
     r"scale(\d)\.gamma": r"ls\1.gamma",
@@ -63,7 +66,8 @@ BLOCKS = {"pre": Block, "parallel": ParallelScalingBlock}
 NORMS = {"layer": LayerNorm, "rms": RmsNorm}
 ATTENTIONS = {"full": "", "differential": "diff"}
 GATED = partial(GluMlp, gate_last=False)
-MLPS: dict[str, tuple[Any, type[nn.Module]]] = {  # (class, activation)
+ACTIVATIONS = {"gelu": nn.GELU, "gelu-tanh": GELUTanh, "quick-gelu": QuickGELU}
+MLPS: dict[str, tuple[Any, type[nn.Module]]] = {  # (class, activation by default)
     "gelu": (Mlp, nn.GELU),
     "swiglu": (GATED, nn.SiLU),
     "geglu": (GATED, nn.GELU),
@@ -85,17 +89,20 @@ BIASES = {(True, True): "all", (False, True): "no-qkv", (False, False): "none"} 
 def from_timm(model: VisionTransformer) -> ViT:
     """Convert timm's VisionTransformer to a ViT with equal logits and copied weights.
 
-    A class token that is not pooled becomes a register. Rates of dropout and stochastic depth become 0. Raises a
-    ValueError that names a part that this ViT lacks.
+    A class token that is not pooled becomes a register. A model without a head gets one of two classes that is 0, and
+    its output is `features` of this ViT. Rates of dropout and stochastic depth become 0. Raises a ValueError that names
+    a part that this ViT lacks.
     """
     config = config_of_timm(model)
-    check_alike(model, timm_skeleton(config, type(getattr(model.blocks[0], "mlp", None))))
+    check_alike(model, timm_skeleton(config, model))
     weights = join_gates(dict(model.state_dict()))
+    if not model.num_classes:
+        weights |= empty_heads(config, model.patch_embed.proj.weight)
     if config.block == "parallel":
         weights = split_projections(weights, MLP[config.mlp].hidden(config))
     if "attn_pool.latent" in weights:
         weights["attn_pool.latent"] = weights["attn_pool.latent"].flatten()
-    tokens = [weights.pop(name) for name in ("cls_token", "reg_token") if name in weights]
+    tokens = [weights.pop(name) for name in ("cls_token", "reg_token", "dist_token") if name in weights]
     none = weights["head.weight"].new_empty(1, 0, config.width)
     prefix = torch.cat([none, *tokens], dim=1)[0]
     positions = weights.pop("pos_embed")[0] if "pos_embed" in weights else None
@@ -108,11 +115,13 @@ def to_timm(model: ViT) -> VisionTransformer:
     Raises ValueError if timm's model lacks a part of the ViT.
     """
     config = model.config
-    timm_model = VisionTransformer(**timm_arguments(config)).to(model.head.weight)
+    timm_model = timm_class(config)(**timm_arguments(config)).to(model.head.weight)
     ours = dict(model.state_dict())
-    tokens = {"class_token": "cls_token", "registers": "reg_token"}
+    tokens = {"class_token": "cls_token", "registers": "reg_token", "objective.token": "dist_token"}
     weights = {other: ours.pop(name) for name, other in tokens.items() if name in ours}
     rows = [ours.pop("position.table")] if "position.table" in ours else []
+    if is_distilled(config):  # which timm gives a row as well
+        rows.insert(0, torch.zeros_like(rows[0][:1]))
     if "position.class_row" in ours:
         row = ours.pop("position.class_row")
         if config.registers:  # no row for any prefix token: `no_embed_class`
@@ -135,6 +144,7 @@ def timm_arguments(config: Settings) -> dict[str, Any]:
     check_supported(config, TIMM_HAS, "timm")
     check_combinations(config)
     mlp_layer, activation = MLPS[config.mlp]
+    activation = ACTIVATIONS.get(config.options.get("mlp.activation", ""), activation)
     mlp = MLP[config.mlp]
     arguments = {
         "img_size": config.image_size,
@@ -150,7 +160,7 @@ def timm_arguments(config: Settings) -> dict[str, Any]:
         "pre_norm": config.embedding_norm,
         "qk_norm": config.qk_norm,
         "block_fn": BLOCKS[config.block],
-        "norm_layer": partial(NORMS[config.norm], eps=EPSILON),
+        "norm_layer": partial(NORMS[config.norm], eps=epsilon(config)),
         "attn_layer": ATTENTIONS[config.self_attention],
         "mlp_layer": mlp_layer,
         "act_layer": activation,
@@ -184,6 +194,14 @@ def check_combinations(config: Settings) -> None:
     biased = config.options.get("stem.bias", True)
     if biased == config.embedding_norm:
         raise ValueError(f"stem.bias={biased}: timm's patches have one unless embedding_norm=True")
+    if is_distilled(config):
+        for key, allowed in {"pool": "cls", "position": "1d", "registers": 0, "final_norm": "before"}.items():
+            value = getattr(config, key)
+            if value != allowed:
+                raise ValueError(f"{key}={value}: timm's VisionTransformerDistilled has {allowed} only")
+    activation = config.options.get("pool.activation")
+    if activation and activation != config.options.get("mlp.activation", activation):
+        raise ValueError(f"pool.activation={activation}: timm's attention pooling has mlp.activation too")
     if config.pool == "map" and MLP[config.mlp].ups > 1:
         raise ValueError(f"mlp={config.mlp}: timm's attention pooling has the same hidden width")
     if config.pool == "map" and config.norm != "layer":
@@ -191,15 +209,10 @@ def check_combinations(config: Settings) -> None:
 
 
 def config_of_timm(model: Any) -> Config:
-    check_kinds(model, {"": (VisionTransformer,), "blocks.0": tuple(BLOCKS.values())})
-    pools = {timm_pool: pool for pool, timm_pool in TIMM_POOLS.items()}
-    if model.global_pool not in pools:
-        raise ValueError(f"global_pool={model.global_pool!r}: this ViT has {', '.join(pools)}")
-    if model.pool_include_prefix:
-        raise ValueError("pool_include_prefix=True: this ViT averages the patches alone")
-    if model.num_classes < 2:
-        raise ValueError(f"num_classes={model.num_classes}: this ViT has a head of at least 2")
-    pool = pools[model.global_pool]
+    classes = (VisionTransformer, VisionTransformerDistilled)
+    check_kinds(model, {"": classes, "blocks.0": tuple(BLOCKS.values())})
+    if model.num_classes == 1:
+        raise ValueError("num_classes=1: this ViT has a head of at least 2")
     position: Values = {"position": "none"}
     if model.pos_embed is not None:
         position = {"position": "1d", "position.class_row": not model.no_embed_class}
@@ -208,18 +221,39 @@ def config_of_timm(model: Any) -> Config:
         settings_of = settings_of_parallel_block
     return Config(
         image_size=square_side("img_size", model.patch_embed.img_size),
-        classes=model.num_classes,
+        classes=model.num_classes or 2,
         data_seed=0,
         width=model.embed_dim,
         depth=len(model.blocks),
         embedding_norm=is_present(model.norm_pre),
-        pool=pool,
         final_norm=final_norm_of(model),
-        registers=model.num_prefix_tokens - (pool == "cls"),
+        **tokens_of_timm(model),
         **position,
         **stem_of_timm(model),
         **settings_of(model),
     )
+
+
+def tokens_of_timm(model: Any) -> Values:
+    """Return the settings of the pooling and of the tokens before the patches."""
+    pools = {timm_pool: pool for pool, timm_pool in TIMM_POOLS.items()}
+    if model.global_pool not in pools:
+        raise ValueError(f"global_pool={model.global_pool!r}: this ViT has {', '.join(pools)}")
+    if model.pool_include_prefix:
+        raise ValueError("pool_include_prefix=True: this ViT averages the patches alone")
+    pool = pools[model.global_pool]
+    settings: dict[str, Any] = {"pool": pool, "registers": model.num_prefix_tokens - (pool == "cls")}
+    if pool == "map":
+        settings["pool.activation"] = activation_of(model.attn_pool.mlp.act)
+    if type(model) is VisionTransformerDistilled:
+        settings |= {"registers": 0, "objective.token": True}
+    return settings
+
+
+def activation_of(module: nn.Module) -> str:
+    """Return the name of an activation, or that of GELU for an unknown one, which `check_alike` then refuses."""
+    names = {kind: name for name, kind in ACTIVATIONS.items()}
+    return names.get(type(module), "gelu")
 
 
 def final_norm_of(model: Any) -> Literal["before", "after", "none"]:
@@ -240,7 +274,7 @@ def settings_of_block(model: Any) -> Values:
     }
     hidden = block.mlp.fc2.in_features
     if type(block.mlp) is Mlp:
-        return settings | {"mlp_ratio": hidden / model.embed_dim}
+        return settings | {"mlp_ratio": hidden / model.embed_dim, "mlp.activation": activation_of(block.mlp.act)}
     if getattr(block.mlp, "gate_last", False):
         raise ValueError("gate_last=True: this ViT's gate is the first half of its product")
     return settings | {"mlp": "geglu" if isinstance(block.mlp.act, nn.GELU) else "swiglu", "mlp.hidden": hidden}
@@ -254,14 +288,15 @@ def settings_of_parallel_block(model: Any) -> Values:
         raise ValueError("proj_bias=False: a parallel block keeps the bias of its MLP, which this ViT then has not")
     ratio = block.mlp_out_proj.in_features / model.embed_dim
     common = common_settings(block.in_norm, block.in_proj, block.attn_out_proj, block.ls, block.q_norm)
-    return {"block": "parallel", "heads": block.num_heads, "mlp_ratio": ratio, **common}
+    activation = activation_of(block.mlp_act)
+    return {"block": "parallel", "heads": block.num_heads, "mlp_ratio": ratio, "mlp.activation": activation, **common}
 
 
-def common_settings(norm: nn.Module, qkv: nn.Linear, out: nn.Linear, scale: Any, q_norm: nn.Module) -> Values:
+def common_settings(norm: Any, qkv: nn.Linear, out: nn.Linear, scale: Any, q_norm: nn.Module) -> Values:
     biased = (qkv.bias is not None, out.bias is not None)
     if biased not in BIASES:
         raise ValueError("qkv_bias=True with proj_bias=False: this ViT has biases in all, all but qkv, or none")
-    settings = {"bias": BIASES[biased], "qk_norm": is_present(q_norm)}
+    settings = {"bias": BIASES[biased], "qk_norm": is_present(q_norm), "norm.eps": norm.eps}
     if type(norm) is RmsNorm:
         settings["norm"] = "rms"
     if is_present(scale):
@@ -285,13 +320,33 @@ def stem_of_timm(model: Any) -> Values:
     }
 
 
-def timm_skeleton(config: Settings, mlp: type) -> VisionTransformer:
-    """Return timm's model for `config` on the meta device; raise ValueError if there is none. mlp: the MLP's class."""
+def is_distilled(config: Settings) -> bool:
+    return bool(config.options.get("objective.token"))
+
+
+def timm_class(config: Settings) -> type[VisionTransformer]:
+    return VisionTransformerDistilled if is_distilled(config) else VisionTransformer
+
+
+def timm_skeleton(config: Settings, model: Any) -> VisionTransformer:
+    """Return timm's model for `config` on the meta device, with the classes of `model` where timm has several.
+
+    Raises ValueError if there is none.
+    """
     with torch.device("meta"):
-        arguments = timm_arguments(config)
-        if mlp is SwiGLU:  # which has separate layers for gate and value
+        arguments = timm_arguments(config) | {"num_classes": model.num_classes}
+        if type(getattr(model.blocks[0], "mlp", None)) is SwiGLU:  # which has separate layers for gate and value
             arguments |= {"mlp_layer": SwiGLU, "mlp_ratio": (MLP[config.mlp].hidden(config) + 0.5) / config.width}
-        return VisionTransformer(**arguments)
+        return timm_class(config)(**arguments)
+
+
+def empty_heads(config: Settings, like: Tensor) -> Weights:
+    """Return weights of 0 for the head, and for that of a distillation token, under timm's names."""
+    weights: Weights = {}
+    for head in ("head", "head_dist")[: 1 + is_distilled(config)]:
+        weights[f"{head}.weight"] = like.new_zeros(config.classes, config.width)
+        weights[f"{head}.bias"] = like.new_zeros(config.classes)
+    return weights
 
 
 def timm_patterns(config: Settings) -> Patterns:

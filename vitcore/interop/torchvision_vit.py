@@ -18,6 +18,7 @@ from vitcore.interop.conversion import (
     rename,
 )
 from vitcore.model.mlp import MLP
+from vitcore.model.norm import EPSILON
 from vitcore.model.stem import ConvStem
 from vitcore.model.vit import ViT
 from vitcore.settings import Settings
@@ -40,6 +41,7 @@ TORCHVISION: Patterns = {
 }
 TORCHVISION_HAS: Supported = {
     **BOTH_HAVE,
+    "objective.token": (False,),
     "channels": (3,),
     "position": ("1d",),
     "position_at": ("input",),
@@ -54,7 +56,9 @@ TORCHVISION_HAS: Supported = {
     "position.class_row": (True,),
     "stem.bias": (True,),
     "mlp": ("gelu",),
+    "mlp.activation": ("gelu",),
     "norm": ("layer",),
+    "norm.eps": (EPSILON,),
     "bias": ("all",),
     "block": ("pre",),
     "self_attention": ("full",),

@@ -4,7 +4,8 @@ Shapes: B images, T tokens, D width, F hidden width.
 """
 
 from collections.abc import Callable
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Literal
 
 import torch.nn.functional as F
 from pydantic import Field
@@ -15,6 +16,19 @@ from vitcore.keyed_random import RngKeys
 from vitcore.model.dropout import dropout
 from vitcore.model.initialization import Part, normal, stacked, xavier_uniform
 from vitcore.settings import Settings
+
+
+def quick_gelu(x: Tensor) -> Tensor:
+    """Return x sigmoid(1.702 x), the approximation of GELU in arXiv 1606.08415, section 2."""
+    return x * (1.702 * x).sigmoid()
+
+
+GELUName = Literal["gelu", "gelu-tanh", "quick-gelu"]
+GELUS: dict[GELUName, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu-tanh": partial(F.gelu, approximate="tanh"),
+    "quick-gelu": quick_gelu,
+}
 
 
 class FeedForward(Part):
@@ -61,8 +75,16 @@ class GELU(FeedForward):
 
     numerics = 1
 
+    class Options(FeedForward.Options):
+        #: The GELU, or an approximation of it by tanh (SigLIP) or by a sigmoid (OpenAI's CLIP), from arXiv 1606.08415.
+        activation: GELUName = "gelu"
+
+    def __init__(self, config: Settings, layer: int) -> None:
+        super().__init__(config, layer)
+        self.gelu = GELUS[config.options_of(self.slot, self.Options).activation]
+
     def activation(self, x: Tensor) -> Tensor:
-        return F.gelu(x)
+        return self.gelu(x)
 
 
 class SquaredReLU(FeedForward):

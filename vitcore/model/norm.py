@@ -1,13 +1,15 @@
 """The norms of blocks, encoder, queries and keys. To add a norm, write a class and add it to NORM."""
 
 from collections.abc import Callable
+from typing import Annotated
 
+from pydantic import Field
 from torch import nn
 
 from vitcore.model.initialization import Part
 from vitcore.settings import Settings
 
-EPSILON = 1e-6  # as in flax's and timm's ViT
+EPSILON = 1e-6  # as in flax's and timm's ViT, and the neutral value of norm.eps
 
 
 class Norm(Part):
@@ -16,22 +18,36 @@ class Norm(Part):
     slot = "norm"
 
 
-class LayerNorm(nn.LayerNorm, Norm):
+class ScalingNorm(Norm):
+    """Base class of norms that divide by the root of a mean square."""
+
+    class Options(Norm.Options):
+        #: Added to the mean square. CLIP and DINOv3 have 1e-5. It also holds for the norm of `pool=map`.
+        eps: Annotated[float, Field(gt=0)] = EPSILON
+
+
+class LayerNorm(nn.LayerNorm, ScalingNorm):
     """Layer norm: each token is normalized to mean 0 and variance 1, then scaled and shifted (arXiv 1607.06450)."""
 
     numerics = 1
 
     def __init__(self, config: Settings, width: int) -> None:
-        super().__init__(width, eps=EPSILON)
+        super().__init__(width, eps=epsilon(config))
 
 
-class RMSNorm(nn.RMSNorm, Norm):
+class RMSNorm(nn.RMSNorm, ScalingNorm):
     """RMS norm: each token is normalized to mean square 1 and scaled, without centering or shift (arXiv 1910.07467)."""
 
     numerics = 1
 
     def __init__(self, config: Settings, width: int) -> None:
-        super().__init__(width, eps=EPSILON)
+        super().__init__(width, eps=epsilon(config))
+
+
+def epsilon(config: Settings) -> float:
+    """Return the option `norm.eps`, or its default for a norm without the option."""
+    eps: float = config.options.get("norm.eps", EPSILON)
+    return eps
 
 
 NORM: dict[str, Callable[[Settings, int], Norm]] = {"layer": LayerNorm, "rms": RMSNorm}

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from commonfloor.options import ConfigError
 from vitcore.model.initialization import Part, constant, normal, stacked, xavier_uniform, zeros
-from vitcore.model.norm import EPSILON
+from vitcore.model.mlp import GELUS, GELUName
+from vitcore.model.norm import epsilon
 from vitcore.settings import Settings
 
 
@@ -90,8 +91,12 @@ class AttentionPooling(Pooling):
         "down.bias": normal(1e-6),
     }
 
+    class Options(Pooling.Options):
+        activation: GELUName = "gelu"  #: Activation of the MLP. SigLIP has `gelu-tanh`.
+
     def __init__(self, config: Settings) -> None:
         super().__init__(config)
+        self.gelu = GELUS[config.options_of(self.slot, self.Options).activation]
         width = config.width
         hidden = round(config.width * config.mlp_ratio)
         self.heads = config.heads
@@ -99,7 +104,7 @@ class AttentionPooling(Pooling):
         self.q = nn.Linear(width, width)
         self.kv = nn.Linear(width, 2 * width)
         self.out = nn.Linear(width, width)
-        self.norm = nn.LayerNorm(width, eps=EPSILON)
+        self.norm = nn.LayerNorm(width, eps=epsilon(config))
         self.up = nn.Linear(width, hidden)
         self.down = nn.Linear(hidden, width)
 
@@ -109,7 +114,7 @@ class AttentionPooling(Pooling):
         q = self.q(self.probe).view(1, self.heads, 1, -1).expand(B, -1, -1, -1)  # (B, H, 1, d_h)
         k, v = (part.transpose(1, 2) for part in self.kv(patches).view(B, N, 2, self.heads, -1).unbind(2))
         pooled = self.out(F.scaled_dot_product_attention(q, k, v).reshape(B, D))
-        return pooled + self.down(F.gelu(self.up(self.norm(pooled))))
+        return pooled + self.down(self.gelu(self.up(self.norm(pooled))))
 
 
 class GeneralizedMean(Pooling):

@@ -47,13 +47,22 @@ TIMM: dict[str, dict[str, Any]] = {
     "SwiGLU": {"mlp_layer": SwiGLU, "act_layer": nn.SiLU},
     "packed SwiGLU": {"mlp_layer": SwiGLUPacked, "mlp_ratio": 64 / 48, "act_layer": nn.SiLU},
     "GEGLU": {"mlp_layer": partial(GluMlp, gate_last=False), "mlp_ratio": 128 / 48},
+    "tanh GELU": {"act_layer": "gelu_tanh"},
+    "OpenAI's CLIP": {"pre_norm": True, "act_layer": "quick_gelu", "norm_layer": partial(nn.LayerNorm, eps=1e-5)},
+    "SigLIP's": {"class_token": False, "global_pool": "map", "act_layer": "gelu_tanh"},
+    "attention pooling with another epsilon": {
+        "class_token": False,
+        "global_pool": "map",
+        "norm_layer": partial(nn.LayerNorm, eps=1e-2),
+    },
     "differential": {"attn_layer": "diff"},
     "differential with query-key norm": {"attn_layer": "diff", "qk_norm": True},
     "parallel": PARALLEL,
     "parallel with attention pooling": PARALLEL | {"class_token": False, "global_pool": "map"},
+    "parallel with tanh GELU": PARALLEL | {"act_layer": "gelu_tanh", "norm_layer": partial(nn.LayerNorm, eps=1e-2)},
     "parallel with all": PARALLEL | {"qkv_bias": False, "qk_norm": True, "init_values": 0.1, "pre_norm": True},
 }
-PREFIX = ("class_token", "cls_token", "registers", "reg_token")
+PREFIX = ("class_token", "cls_token", "registers", "reg_token", "objective.token", "dist_token")
 PLACES = ("position.table", "pos_embed", "encoder.pos_embedding")
 TORCHVISION: dict[str, dict[str, Any]] = {
     "linear head": {},
@@ -143,6 +152,32 @@ def test_timm_model_becomes_a_vit_and_comes_back(settings: dict[str, Any]) -> No
     assert difference(ours, theirs, timm_patterns(ours.config)) <= rounding
 
 
+@pytest.mark.parametrize("distilled", [False, True])
+@torch.no_grad()
+def test_model_without_head_has_its_output_as_features(distilled: bool) -> None:
+    """The head is new: two classes, all 0."""
+    make = timm.models.deit.VisionTransformerDistilled if distilled else timm.models.VisionTransformer
+    theirs = scattered(make(**SMALL | {"num_classes": 0}))
+    ours = from_timm(theirs)
+    images = pictures(ours)
+    features = theirs.forward_features(images)[:, 0]  # after the norm
+    assert far(ours.features(images), features) <= TOLERANCE
+    assert torch.equal(ours(images), torch.zeros(2, 2))
+
+
+def test_distilled_model_becomes_a_vit_and_comes_back() -> None:
+    """The position of the distillation token is added to the token, and logits average both heads."""
+    theirs = scattered(timm.models.deit.VisionTransformerDistilled(**SMALL)).double()
+    ours = from_timm(theirs).eval()
+    assert ours.config.options["objective.token"]
+    assert difference(ours, theirs, timm_patterns(ours.config)) <= ROUNDING
+    back = to_timm(ours)
+    assert type(back) is type(theirs)
+    images = pictures(ours).double()
+    with torch.no_grad():
+        assert far(back(images), theirs(images)) <= ROUNDING
+
+
 def test_converted_model_is_a_copy() -> None:
     """Dtype and mode are kept."""
     ours = from_timm(theirs := timm_model().double().eval())
@@ -172,11 +207,10 @@ def test_torchvision_model_becomes_a_vit_and_comes_back(settings: dict[str, Any]
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"act_layer": "gelu_tanh"}, "blocks.0.mlp.act: GELUTanh"),
-        ({"norm_layer": partial(nn.LayerNorm, eps=1e-5)}, "blocks.0.norm1: .*eps=1e-05"),
+        ({"act_layer": "relu"}, r"blocks.0.mlp.act: ReLU\(.*\), where this ViT has GELU"),
         ({"global_pool": "max"}, "global_pool='max': this ViT has token, avg, map"),
         ({"global_pool": "avg", "pool_include_prefix": True}, "pool_include_prefix=True"),
-        ({"num_classes": 0}, "num_classes=0"),
+        ({"num_classes": 1}, "num_classes=1"),
         ({"img_size": (32, 64)}, r"img_size=\(32, 64\): .*square"),
         ({"scale_mlp_norm": True}, "blocks.0.mlp.norm: LayerNorm"),
         ({"qkv_bias": True, "proj_bias": False}, "qkv_bias=True with proj_bias=False"),
@@ -197,8 +231,7 @@ def test_what_this_vit_is_not_is_named(settings: dict[str, Any], message: str) -
 
 
 def test_other_classes_are_refused() -> None:
-    distilled = timm.models.deit.VisionTransformerDistilled(**SMALL)
-    for model in (distilled, torchvision_model(), nn.Linear(2, 2)):
+    for model in (timm.models.beit.Beit(**SMALL), torchvision_model(), nn.Linear(2, 2)):
         with pytest.raises(ValueError, match=f"^model: {type(model).__name__}, where"):
             from_timm(model)
     with pytest.raises(ValueError, match=r"^model: VisionTransformer, where"):
@@ -221,6 +254,8 @@ HAS = ": timm's VisionTransformer has"
         ({"position.combine": "concat"}, f"position.combine=concat{HAS}"),
         ({"stem": "conv"}, f"stem=conv{HAS}"),
         ({"head": "mlp"}, f"head=mlp{HAS}"),
+        ({"objective.token": True, "registers": 2}, "registers=2: timm's VisionTransformerDistilled has 0 only"),
+        ({"pool": "map", "pool.activation": "gelu-tanh"}, "pool.activation=gelu-tanh: timm's attention pooling"),
         ({"mlp": "relu2"}, f"mlp=relu2{HAS}"),
         ({"block": "post"}, f"block=post{HAS}"),
         ({"self_attention": "gated"}, f"self_attention=gated{HAS}"),
