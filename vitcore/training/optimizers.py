@@ -236,6 +236,92 @@ class ScheduleFree(Optimizer):
         return algorithms.Averaged(model, optimizer)
 
 
+class Adafactor(Optimizer):
+    """Adafactor, with squared gradients of a matrix kept as row and column sums (arXiv 1804.04235, Algorithms 4 and 5).
+
+    This is `torch.optim.Adafactor`, with decoupled weight decay. A step is the learning rate, at most 1 / sqrt(steps),
+    times the parameter's root mean square, which is taken as at least 0.001.
+    """
+
+    numerics = 1
+
+    class Options(Optimizer.Options):
+        #: The running average of the squared gradient decays by 1 - t^beta2_decay at step t.
+        beta2_decay: Annotated[float, Field(ge=-1, lt=0)] = -0.8
+        clip: Annotated[float, Field(ge=1)] = 1.0  #: Largest root mean square of an update, before it is scaled.
+
+    @classmethod
+    def make(cls, groups: Groups, config: Settings) -> optim.Optimizer:
+        options = config.options_of(cls.slot, cls.Options)
+        return optim.Adafactor(groups, config.lr, options.beta2_decay, d=options.clip)
+
+
+class Lamb(Optimizer):
+    """LAMB, AdamW's update scaled to the norm of each parameter, for large batches (arXiv 1904.00962, Algorithm 2).
+
+    This is timm's Lamb without its own gradient clipping. As there, parameters without weight decay are not scaled.
+    """
+
+    numerics = 1
+
+    class Options(AdamOptions):
+        """The options of AdamW. The authors use a larger eps."""
+
+        eps: Annotated[float, Field(gt=0)] = 1e-6  #: Added to the denominator of the update.
+
+    @classmethod
+    def make(cls, groups: Groups, config: Settings) -> optim.Optimizer:
+        from timm.optim.lamb import Lamb as TimmLamb  # late: takes seconds
+
+        return TimmLamb(groups, max_grad_norm=None, **adam_arguments(config, cls.Options))
+
+
+class Adan(Optimizer):
+    """Adan, adaptive Nesterov momentum from differences of gradients (arXiv 2208.06677, Algorithm 1).
+
+    This is timm's Adan, with proximal weight decay. The paper writes 1 - beta for each beta.
+    """
+
+    numerics = 1
+
+    class Options(AdamOptions):
+        """The decay rates of the three running averages."""
+
+        beta1: Beta = 0.98  #: Decay rate of the running average of the gradient.
+        beta2: Beta = 0.92  #: Decay rate of the running average of the gradient's difference from the one before.
+        beta3: Beta = 0.99  #: Decay rate of the running average of the squared update.
+
+    @classmethod
+    def make(cls, groups: Groups, config: Settings) -> optim.Optimizer:
+        from timm.optim.adan import Adan as TimmAdan  # late: takes seconds
+
+        options = config.options_of(cls.slot, cls.Options)
+        betas = (options.beta1, options.beta2, options.beta3)
+        return TimmAdan(groups, config.lr, betas, options.eps)
+
+
+class AdaBelief(Optimizer):
+    """AdaBelief, which divides by the gradient's deviation from its running average (arXiv 2010.07468, Algorithm 2).
+
+    This is timm's AdaBelief, with decoupled weight decay.
+    """
+
+    numerics = 1
+
+    class Options(AdamOptions):
+        """The options of AdamW, of which beta2 averages the squared deviation."""
+
+        eps: Annotated[float, Field(gt=0)] = 1e-16  #: Added to the squared deviation, and to the update's denominator.
+        rectify: bool = False  #: Whether early steps are rectified, as the authors' code does by default.
+
+    @classmethod
+    def make(cls, groups: Groups, config: Settings) -> optim.Optimizer:
+        from timm.optim.adabelief import AdaBelief as TimmAdaBelief  # late: takes seconds
+
+        rectify = config.options_of(cls.slot, cls.Options).rectify
+        return TimmAdaBelief(groups, rectify=rectify, **adam_arguments(config, cls.Options))
+
+
 OPTIMIZER: dict[str, type[Optimizer]] = {
     "adamw": AdamW,
     "adam": Adam,
@@ -243,4 +329,8 @@ OPTIMIZER: dict[str, type[Optimizer]] = {
     "lion": Lion,
     "muon": Muon,
     "schedule-free": ScheduleFree,
+    "adafactor": Adafactor,
+    "lamb": Lamb,
+    "adan": Adan,
+    "adabelief": AdaBelief,
 }

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
 import trainings
+from timm.scheduler import CosineLRScheduler
 from torch import nn
 from trainings import advanced
 
@@ -21,6 +23,7 @@ from vitcore.training.optimizers import OPTIMIZER, layer_id, make_optimizer, set
 from vitcore.training.schedules import SCHEDULE, learning_rate
 from vitcore.variants import PARTS, VARIANTS
 
+Gradients = Callable[[np.ndarray], np.ndarray]
 tiny = partial(trainings.tiny, depth=3, pool="cls", steps=20)
 
 
@@ -189,6 +192,78 @@ def test_schedule_free_equals_its_algorithm() -> None:
     torch.testing.assert_close(made.x(mine).detach(), x)
 
 
+def lamb(w: np.ndarray, gradients: Gradients, rates: list[float]) -> np.ndarray:
+    """Algorithm 2 of arXiv 1904.00962, with phi(x) = x."""
+    m = v = np.zeros_like(w)
+    for t, rate in enumerate(rates, 1):
+        g = gradients(w)
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+        r = m / (1 - 0.9**t) / (np.sqrt(v / (1 - 0.999**t)) + 1e-6) + 0.1 * w
+        w = w - rate * np.linalg.norm(w) / np.linalg.norm(r) * r
+    return w
+
+
+def adan(w: np.ndarray, gradients: Gradients, rates: list[float]) -> np.ndarray:
+    """Algorithm 1 of arXiv 2208.06677, with the bias corrections of the authors' code."""
+    b1, b2, b3 = 0.02, 0.08, 0.01
+    m = v = n = np.zeros_like(w)
+    before = None
+    for t, rate in enumerate(rates, 1):
+        g = gradients(w)
+        difference = 0 * g if before is None else g - before
+        before = g
+        m, v = (1 - b1) * m + b1 * g, (1 - b2) * v + b2 * difference
+        n = (1 - b3) * n + b3 * (g + (1 - b2) * difference) ** 2
+        update = m / (1 - (1 - b1) ** t) + (1 - b2) * v / (1 - (1 - b2) ** t)
+        w = (w - rate * update / (np.sqrt(n / (1 - (1 - b3) ** t)) + 1e-8)) / (1 + rate * 0.1)
+    return w
+
+
+def adabelief(w: np.ndarray, gradients: Gradients, rates: list[float]) -> np.ndarray:
+    """Algorithm 2 of arXiv 2010.07468, with decoupled weight decay."""
+    m = s = np.zeros_like(w)
+    for t, rate in enumerate(rates, 1):
+        g = gradients(w)
+        m = 0.9 * m + 0.1 * g
+        s = 0.999 * s + 0.001 * (g - m) ** 2 + 1e-16
+        w = w * (1 - rate * 0.1) - rate * m / (1 - 0.9**t) / (np.sqrt(s / (1 - 0.999**t)) + 1e-16)
+    return w
+
+
+def adafactor(w: np.ndarray, gradients: Gradients, rates: list[float]) -> np.ndarray:
+    """Algorithms 4 and 5 of arXiv 1804.04235 in loops over the matrix, with decoupled weight decay."""
+    rows, columns = np.zeros(w.shape[0]), np.zeros(w.shape[1])
+    for t, rate in enumerate(rates, 1):
+        g, decay = gradients(w), 1 - t**-0.8
+        alpha = max(1e-3, np.sqrt((w**2).mean())) * min(rate, 1 / np.sqrt(t))
+        w = w * (1 - rate * 0.1)
+        rows = decay * rows + (1 - decay) * (g**2).sum(axis=1)
+        columns = decay * columns + (1 - decay) * (g**2).sum(axis=0)
+        u = np.zeros_like(w)
+        for i, j in np.ndindex(w.shape):
+            u[i, j] = g[i, j] / np.sqrt(rows[i] * columns[j] / rows.sum())
+        w = w - alpha * u / max(1.0, np.sqrt((u**2).mean()))
+    return w
+
+
+@pytest.mark.parametrize("algorithm", [lamb, adan, adabelief, adafactor], ids=lambda algorithm: algorithm.__name__)
+def test_steps_equal_the_papers_algorithm(algorithm: Callable[..., np.ndarray]) -> None:
+    """Five steps with weight decay on a matrix, at rates that change."""
+    name, mine = algorithm.__name__, start()
+    before = mine.detach().numpy().copy()
+    ours = descended(OPTIMIZER[name].make(group(mine), tiny(optimizer=name)), mine, RATES)
+    by_hand = algorithm(before, lambda w: 4 * w**3 + np.sin(w), RATES)
+    np.testing.assert_allclose(ours.numpy(), by_hand, rtol=1e-12)
+
+
+def test_lamb_scales_no_parameter_without_weight_decay_and_clips_nothing_itself() -> None:
+    """Without weight decay, and however long the gradient, the steps are Adam's."""
+    mine, other = start(), start()
+    ours = descended(OPTIMIZER["lamb"].make(group(mine, weight_decay=0.0), tiny(optimizer="lamb")), mine, RATES)
+    adam = torch.optim.Adam([{"params": [other], "lr_scale": 1.0}], eps=1e-6)
+    torch.testing.assert_close(ours, descended(adam, other, RATES))
+
+
 def test_schedule_free_keeps_the_average() -> None:
     """x is evaluated and saved; training continues from y, bit for bit."""
     training = advanced(tiny(optimizer="schedule-free"), 3)
@@ -267,7 +342,11 @@ def rates(**settings: Any) -> list[float]:
 
 CURVES: list[tuple[dict[str, Any], Any]] = [
     ({"schedule": "cosine"}, lambda x: (1 + math.cos(math.pi * x)) / 2),
+    ({"schedule": "cosine", "schedule.floor": 0.1}, lambda x: 0.1 + 0.9 * (1 + math.cos(math.pi * x)) / 2),
     ({"schedule": "linear"}, lambda x: 1 - x),
+    ({"schedule": "linear", "schedule.floor": 0.25}, lambda x: 1 - 0.75 * x),
+    ({"schedule": "step"}, lambda x: 1.0 if x < 0.5 else 0.1 if x < 0.75 else 0.01),
+    ({"schedule": "cosine-restarts", "schedule.cycles": 1}, lambda x: (1 + math.cos(math.pi * x)) / 2),
     ({"schedule": "constant"}, lambda x: 1.0 if x < 0.8 else (1 - x) / 0.2),
     ({"schedule": "constant", "schedule.cooldown": 0.5}, lambda x: 1.0 if x < 0.5 else (1 - x) / 0.5),
     ({"schedule": "constant", "schedule.cooldown": 1.0}, lambda x: 1 - x),
@@ -284,6 +363,33 @@ def test_schedule_equals_its_closed_form(settings: dict[str, Any], after: Any, w
     begin = round(warmup * 50)
     expected = [(step + 1) / begin for step in range(begin)] + [after(i / (50 - begin)) for i in range(50 - begin)]
     assert rates(steps=50, warmup=warmup, **settings) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("cycles", "growth", "first"), [(3, 2, 10), (5, 1, 7), (2, 3, 9)])
+def test_restarts_are_those_of_pytorch_and_timm(cycles: int, growth: int, first: int) -> None:
+    """Every step has PyTorch's rate, and timm's, with a floor; each cycle begins at the full rate."""
+    steps, weight = first * sum(growth**cycle for cycle in range(cycles)), torch.zeros(1)
+    settings = {"schedule.cycles": cycles, "schedule.growth": growth, "schedule.floor": 0.2}
+    ours = rates(steps=steps, warmup=0.0, schedule="cosine-restarts", **settings)
+    pytorchs, timms = (torch.optim.SGD([weight], lr=1.0) for _ in range(2))
+    schedule = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(pytorchs, first, growth, eta_min=0.2)
+    other = CosineLRScheduler(timms, t_initial=first, lr_min=0.2, cycle_mul=growth, cycle_limit=cycles)
+    for step, rate in enumerate(ours):
+        other.step(step)
+        assert [pytorchs.param_groups[0]["lr"], timms.param_groups[0]["lr"]] == pytest.approx([rate, rate])
+        pytorchs.step()
+        schedule.step()
+    assert [rate == 1 for rate in ours].count(True) == cycles
+
+
+def test_milestones_are_those_of_pytorch() -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [30, 60, 80], gamma=0.3)
+    settings = {"schedule.milestones": [0.3, 0.6, 0.8], "schedule.gamma": 0.3}
+    for rate in rates(steps=100, warmup=0.0, schedule="step", **settings):
+        assert optimizer.param_groups[0]["lr"] == pytest.approx(rate)
+        optimizer.step()
+        schedule.step()
 
 
 def test_every_schedule_has_a_closed_form() -> None:

@@ -22,11 +22,11 @@ from vitcore.training.step_graph import eager_reason
 
 Make = Callable[[Any, Config], torch.optim.Optimizer]
 OF_TORCH = [
-    *("Adadelta", "Adafactor", "Adagrad", "Adam", "Adamax", "AdamW", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop"),
+    *("Adadelta", "Adagrad", "Adam", "Adamax", "AdamW", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop"),
     "SGD",
 ]
 OF_TIMM = [
-    *("adabelief", "adafactor", "adafactorbv", "adamp", "adan", "adopt", "lamb", "laprop", "lars", "lion", "madgrad"),
+    *("adafactor", "adafactorbv", "adamp", "adopt", "laprop", "lars", "lion", "madgrad"),
     *("mars", "muon", "nadamlegacy", "novograd"),
 ]
 Groups = list[dict[str, Any]]
@@ -180,25 +180,24 @@ def earlier(payload: bytes | None) -> bytes:
     )
 
 
-@pytest.mark.parametrize("name", [*OPTIMIZER, "mine"])
-def test_a_checkpoint_of_an_earlier_version_is_read(name: str, use: Callable[[Make], str]) -> None:
+@pytest.mark.parametrize("name", ["adamw", "adam", "sgd", "lion", "muon", "schedule-free", "adafactor"])
+def test_a_checkpoint_of_an_earlier_version_is_read(name: str) -> None:
     """Of PyTorch's Adafactor too, whose tensors have fewer rows or columns than the parameters."""
-    use(of_torch("Adafactor"))
     train(config := tiny(optimizer=name), run := Memory(), stop=after(3))
     old = Memory(checkpoints={3: earlier(run.checkpoint())})
     train(config, old)
     assert old.weights == finished(config).weights
 
 
-def test_a_checkpoint_of_an_earlier_version_that_lacks_values_of_groups_is_refused(use: Callable[[Make], str]) -> None:
-    config = tiny(optimizer=use(of_timm("lamb")))
+def test_a_checkpoint_of_an_earlier_version_that_lacks_values_of_groups_is_refused() -> None:
+    config = tiny(optimizer="lamb")
     train(config, run := Memory(), stop=after(3))
     with pytest.raises(ConfigError, match="the newest checkpoint is of an older version, which stored no values of"):
         train(config, Memory(checkpoints={3: earlier(run.checkpoint())}))
 
 
-def test_an_index_that_does_not_fit_is_refused(use: Callable[[Make], str]) -> None:
-    config = tiny(optimizer=use(of_timm("lamb")))
+def test_an_index_that_does_not_fit_is_refused() -> None:
+    config = tiny(optimizer="lamb")
     training = advanced(config, 2)
     state = training.checkpoint()
     index = bytes(state[INDEX].tolist())
