@@ -129,6 +129,8 @@ def complete_options(config: Settings) -> JsonSettings:
 
 def check_data_fraction(config: Settings) -> None:
     images = describe(config.data).train_size * (1 - config.val_fraction)
+    if not images:
+        raise ConfigError(f"data={config.data}: has test images alone: it is for evals such as test@{config.data}")
     if config.data_fraction * images < 1:
         raise ConfigError(f"data_fraction={config.data_fraction}: less than one of {images:,.0f} training images")
 

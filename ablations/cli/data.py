@@ -3,6 +3,7 @@
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -71,6 +72,11 @@ def pack(
         typer.Option("--format", "-f", help="bytes: decoded; jpeg: a fifth of the disk space.", show_default="bytes"),
     ] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Threads.", show_default="all cores")] = None,
+    test_only: Annotated[bool, typer.Option("--test-only", help="All images are test images, for test@NAME.")] = False,
+    labels: Annotated[
+        Path | None,
+        typer.Option("--labels", metavar="FILE", help="Labels of the test images, such as real.json of ReaL."),
+    ] = None,
 ) -> None:
     """Convert a data set into a pack for training.
 
@@ -81,11 +87,14 @@ def pack(
 
         ablate data pack pets ~/photos --data-dir ~/datasets
         ablate data pack imagenet /data/imagenet --size 256 --format jpeg
+        ablate data pack imagenet-real /data/imagenet/val --test-only --labels real.json
     """
     home = data_home(data_dir)
     options = {"size": size, "crop": crop, "format": format}
     given = {key: value for key, value in options.items() if value is not None}
-    print(packs.write_pack(name, source, home, data_dir is None, given, jobs or machine.cores(), progress))
+    anywhere = data_dir is None
+    threads = jobs or machine.cores()
+    print(packs.write_pack(name, source, home, anywhere, given, threads, progress, test_only, labels))
 
 
 def verify(

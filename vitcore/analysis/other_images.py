@@ -1,4 +1,4 @@
-"""The test images in another form: at another size, or cut into patches of another size."""
+"""Other test images: another dataset's, or the trial's own at another size or in patches of another size."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from commonfloor.options import ConfigError
 from vitcore.analysis.eval import Computed, Eval, batch_outputs, check_predicts_classes, trial_data
+from vitcore.data.lookup import describe
 from vitcore.data.splits import Data, Images, load
+from vitcore.data.test_sets import NAME, find_test_set
 from vitcore.model.build import Model, check_patch, zero_model
 from vitcore.model.vit import ViT
 from vitcore.settings import Settings
@@ -18,29 +21,49 @@ from vitcore.training.evaluation import ACCURACY, LOSS
 
 
 class OtherImages(Eval):
-    """test@SIZE: images of SIZE x SIZE pixels, resized from the originals or a pack. test@patchP: patches of P."""
+    """test@SIZE: images of SIZE x SIZE pixels, resized from the originals or a pack. test@patchP: patches of P.
+
+    test@DATA: the test images of another dataset whose classes are, by name, some or all of the trial's. Only its
+    classes compete for the prediction, as in ImageNet-R and ImageNet-A.
+    """
 
     metrics = {"test_accuracy": ACCURACY, "test_loss": LOSS}
-    values = ("SIZE", "patchP")
+    values = ("SIZE", "patchP", "DATA")
 
     @classmethod
     def takes(cls, value: str) -> bool:
-        return re.fullmatch(r"(patch)?[1-9]\d*", value) is not None
+        return NAME.fullmatch(value) is not None
 
     @property
     def patch(self) -> int:
         """The size of patches, or 0 for that of training."""
-        return int(self.value.removeprefix("patch")) if self.value.startswith("patch") else 0
+        return self.number_after("patch")
 
     @property
     def size(self) -> int:
         """The size of images, or 0 for that of training."""
-        return 0 if self.patch else int(self.value)
+        return self.number_after("")
+
+    @property
+    def data(self) -> str:
+        """The name of the dataset, or "" for the trial's."""
+        return "" if self.patch or self.size else self.value
+
+    @property
+    def label_suffix(self) -> str:
+        return f" on {self.data}" if self.data else ""
+
+    def number_after(self, prefix: str) -> int:
+        """Return the number in a value such as patch8 after its prefix, or 0 for other values."""
+        found = re.fullmatch(prefix + r"([1-9]\d*)", self.value)
+        return int(found[1]) if found else 0
 
     def check(self, config: Settings) -> None:
         check_predicts_classes(self.with_value("test"), config)
         if self.patch:
             check_patch(config, self.patch)
+        elif self.data:
+            check_data(config, self.data)
         else:
             check_size(config, self.size)
 
@@ -51,15 +74,50 @@ class OtherImages(Eval):
             assert isinstance(model, ViT), "check_patch takes no other"
             with model.at_patch(self.patch):
                 return self.measured(model, trained, trained.test)
+        if self.data:
+            return self.on_other_data(model, trained, data_dir)
         resized = load(model.config.model_copy(update={"image_size": self.size}), data_dir).test
         return self.measured(model, trained, resized.to(trained.mean.device))
 
     def measured(self, model: Model, trained: Data, images: Images) -> Computed:
         """Return the metrics on `images`, which are standardized like the trial's data `trained`."""
         logits = batch_outputs(model, model.config, trained, images)  # (n, classes)
-        accuracy = (logits.argmax(dim=1) == images.labels).float().mean().item()
-        loss = F.cross_entropy(logits, images.labels).item()
-        return Computed({self.with_value("test_accuracy"): accuracy, self.with_value("test_loss"): loss})
+        return Computed(self.scores(logits, images.labels))
+
+    def scores(self, logits: Tensor, labels: Tensor) -> dict[str, float]:
+        accuracy = (logits.argmax(dim=1) == labels).float().mean().item()
+        loss = F.cross_entropy(logits, labels).item()
+        return {self.with_value("test_accuracy"): accuracy, self.with_value("test_loss"): loss}
+
+    def on_other_data(self, model: Model, trained: Data, data_dir: Path | None) -> Computed:
+        config = model.config
+        test_set = find_test_set(self.data, data_dir)
+        classes = test_set.trained_labels(describe(config.data, data_dir), f"eval test@{self.data}")
+        images = test_set.load(config.image_size, config.channels).to(trained.mean.device)
+        rescaled = trained.with_levels(describe(config.data, data_dir).levels, test_set.levels)
+        logits = batch_outputs(model, config, rescaled, images)[:, classes]  # (n, classes of the dataset)
+        details = {"images": len(images), "classes": len(classes)}
+        if test_set.label_sets is None:
+            return Computed(self.scores(logits, images.labels), details=details)
+        hits = []
+        for predicted, right in zip(logits.argmax(dim=1).tolist(), test_set.label_sets, strict=True):
+            if right:
+                hits.append(predicted in right)
+        if not hits:
+            return Computed({}, [f"no image of {self.data} has a label"])
+        notes = ["images with several right labels have no loss"]
+        details["images"] = len(hits)
+        return Computed({self.with_value("test_accuracy"): sum(hits) / len(hits)}, notes, details)
+
+
+def check_data(config: Settings, name: str) -> None:
+    where = f"eval test@{name}"
+    test_set = find_test_set(name)
+    if test_set.channels not in (None, config.channels):
+        raise ConfigError(f"{where}: images of {test_set.channels} channels, and the model takes {config.channels}")
+    trained = describe(config.data)
+    if trained.class_names:  # otherwise a pack that is not here, which workers find
+        test_set.trained_labels(trained, where)
 
 
 def check_size(config: Settings, size: int) -> None:

@@ -33,6 +33,21 @@ ALLOWED = {  # the globals that a pickled array refers to
     ("numpy", "dtype"),
 }
 Channels = tuple[float, float, float]
+DIGITS = " ".join("0123456789")
+CLASS_NAMES = {  # of the labels in ascending order, separated by spaces
+    "cifar10": "airplane automobile bird cat deer dog frog horse ship truck",
+    "cifar100": (
+        "apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can "
+        "castle caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin "
+        "elephant flatfish forest fox girl hamster house kangaroo keyboard lamp lawn_mower leopard lion lizard lobster "
+        "man maple_tree motorcycle mountain mouse mushroom oak_tree orange orchid otter palm_tree pear pickup_truck "
+        "pine_tree plain plate poppy porcupine possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk "
+        "skyscraper snail snake spider squirrel streetcar sunflower sweet_pepper table tank telephone television tiger "
+        "tractor train trout tulip turtle wardrobe whale willow_tree wolf woman worm"
+    ),
+    "mnist": DIGITS,
+    "fashion-mnist": "T-shirt Trouser Pullover Dress Coat Sandal Shirt Sneaker Bag Ankle-boot",
+}
 
 
 class Digits:
@@ -49,6 +64,7 @@ class Digits:
         mean=(4.884165,),  # over all images, whose intensities are 0 to 16
         std=(6.016788,),
         levels=17,
+        class_names=tuple(DIGITS.split()),
     )
 
     def read(self, data_dir: Path | None) -> Raw:
@@ -93,7 +109,8 @@ class Downloaded(ABC):
         self.name = name
         self.archives = archives
         sizes = size, len(mean), classes, train_size, self.test_size
-        self.about = About(*sizes, fingerprint, mean=in_bytes(mean), std=in_bytes(std))
+        class_names = tuple(CLASS_NAMES[name].split())
+        self.about = About(*sizes, fingerprint, mean=in_bytes(mean), std=in_bytes(std), class_names=class_names)
 
     @abstractmethod
     def read_parts(self, data_dir: Path) -> tuple[Part, Part]:

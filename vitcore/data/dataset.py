@@ -18,7 +18,8 @@ class About:
     image_size: side of the square images, in pixels. fingerprint: values that identify the images. train_size: number
     of training images, including validation images. folds: number of folds, of which each data seed tests one, or None
     if there is a test set. mean, std: statistics of each channel's values; None to compute them from the training
-    images. levels: number of possible values of a pixel, which start at 0.
+    images. levels: number of possible values of a pixel, which start at 0. class_names: name of each label, or () if
+    unknown.
     """
 
     image_size: int
@@ -31,6 +32,7 @@ class About:
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     levels: int = 256
+    class_names: tuple[str, ...] = ()
 
     def steps(self, epochs: float, batch: int, data_fraction: float, val_fraction: float) -> int:
         """Return the number of steps, at least 1, in `epochs` passes over the images used for training."""

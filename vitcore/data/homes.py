@@ -16,7 +16,7 @@ def data_home(data_dir: Path | None) -> Path | None:
 
 
 def data_homes(name: str, data_dir: Path | None) -> list[Path]:
-    """Return the folders that may hold the pack `name`, first from ABLATE_PACKS, then from `parent_folders`."""
+    """Return the folders that may be the pack or image folder `name`, from ABLATE_PACKS and `parent_folders`."""
     homes = [folder / name for folder in parent_folders(data_dir)]
     named = own_packs().get(name)
     if named:
@@ -30,7 +30,7 @@ def parent_folders(data_dir: Path | None) -> list[Path]:
 
 
 def own_packs() -> dict[str, str]:
-    """Return the packs in ABLATE_PACKS, name -> folder; raise ValueError if the variable is invalid."""
+    """Return the packs and image folders in ABLATE_PACKS, name -> folder; raise ValueError if it is invalid."""
     try:
         return dict[str, str](json.loads(os.environ.get("ABLATE_PACKS") or "{}"))
     except (ValueError, TypeError):

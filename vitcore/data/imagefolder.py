@@ -255,6 +255,7 @@ def describe_folder(root: Path) -> About:
         train_size=len(listing.train),
         test_size=len(listing.test),
         fingerprint=fingerprint,
+        class_names=listing.classes,
     )
 
 

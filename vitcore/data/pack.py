@@ -71,13 +71,14 @@ class Manifest(Options):
     """The description of a pack with `train` training images, then `test` test images (size, size, channels).
 
     image_size: side in pixels of the center crop for evaluation, and the default of config.image_size. mean, std:
-    statistics of each channel's values, 0 to 255, in the training images. index: sha256 of the index.
+    statistics of each channel's values, 0 to 255, in the training images or, if there are none, in all. index: sha256
+    of the index. label_sets: the right labels of each test image, if they are not one each.
     """
 
     version: Literal[2] = VERSION
     name: Annotated[str, Field(pattern=f"^{NAME.pattern}$")]
     classes: list[str]
-    train: Count
+    train: Annotated[int, Field(ge=0)]
     test: Count
     size: Side
     image_size: Side
@@ -87,6 +88,7 @@ class Manifest(Options):
     std: list[float]
     index: Sum
     shards: list[Shard]
+    label_sets: list[list[int]] | None = None
 
     @model_validator(mode="after")
     def check(self) -> Self:
@@ -104,6 +106,8 @@ class Manifest(Options):
             raise ConfigError(f"mean, std: {len(self.mean)} and {len(self.std)} values for {self.channels} channels")
         if not all(0 <= mean <= 255 for mean in self.mean) or not all(0 < std <= 255 for std in self.std):
             raise ConfigError(f"mean={self.mean}, std={self.std}: of bytes, and std above 0")
+        if self.label_sets is not None:
+            check_label_sets(self.label_sets, self.test, len(self.classes))
         return self
 
     def __hash__(self) -> int:  # lists cannot be hashed
@@ -115,8 +119,12 @@ class Manifest(Options):
 
     @property
     def fingerprint(self) -> str:
-        """The sha256 of all fields."""
-        return hashlib.sha256(json.dumps(self.model_dump(), sort_keys=True).encode()).hexdigest()
+        """The sha256 of all fields that are set."""
+        return hashlib.sha256(json.dumps(self.content, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def content(self) -> dict[str, Any]:
+        return self.model_dump(exclude_none=True)
 
     @property
     def images(self) -> int:
@@ -136,7 +144,17 @@ class Manifest(Options):
             fingerprint={"pack": self.name, "sha256": self.fingerprint},
             mean=tuple(self.mean),
             std=tuple(self.std),
+            class_names=tuple(self.classes),
         )
+
+
+def check_label_sets(label_sets: list[list[int]], images: int, classes: int) -> None:
+    """Raise ConfigError unless there is a set of labels for each of the images, of so many classes."""
+    if len(label_sets) != images:
+        raise ConfigError(f"labels: of {len(label_sets):,} images, not of the {images:,} test images")
+    wrong = [label for labels in label_sets for label in labels if not 0 <= label < classes]
+    if wrong:
+        raise ConfigError(f"labels: {wrong[0]}: 0 to {classes - 1}, the places of the {classes:,} sorted classes")
 
 
 @contextmanager

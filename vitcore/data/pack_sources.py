@@ -9,6 +9,8 @@ Tars are read without unpacking. Compressed tars are not supported. The names of
 hidden files that are left out, are those of vitcore/data/imagefolder.py.
 """
 
+from __future__ import annotations
+
 import hashlib
 import os
 import tarfile
@@ -20,8 +22,9 @@ from typing import Any
 
 import numpy as np
 from PIL.Image import Image
+from pydantic import TypeAdapter, ValidationError
 
-from commonfloor.files import open_regular
+from commonfloor.files import open_regular, read_bytes
 from commonfloor.messages import reason
 from commonfloor.options import ConfigError
 from vitcore.data.dataset import small_class
@@ -35,9 +38,10 @@ from vitcore.data.imagefolder import (
     fixed_split,
     is_hidden,
     is_utf8,
-    list_folder,
+    list_images,
     name_bytes,
 )
+from vitcore.data.pack import check_label_sets
 from vitcore.data.shuffle import Indices
 
 TIMM = "timm:"
@@ -50,6 +54,7 @@ class Source:
 
     labels: (M,). names: names of the images, also for error messages. open: image number -> image; may raise
     OSError or ValueError. sizes: bytes of each file, which identify the images together with the names, or None.
+    label_sets: the right labels of each test image, if they are not one each.
     """
 
     classes: tuple[str, ...]
@@ -58,6 +63,7 @@ class Source:
     names: Sequence[str]
     open: Callable[[int], Image]
     sizes: Sequence[int] | None = None
+    label_sets: list[list[int]] | None = None
 
     @property
     def digest(self) -> str:
@@ -93,16 +99,34 @@ class Source:
         """Return whether all images are gray. Reads up to the first in color."""
         return all(map(is_gray, self.pictures(range(len(self.labels)))))
 
+    def with_label_sets(self, path: Path) -> Source:
+        """Return this source with the label sets of the test images, sorted by file name, from a JSON file.
+
+        In the form of real.json of https://github.com/google-research/reassessed-imagenet: a list of lists of labels.
+        Raises ValueError if the file is not of that form, or not of these images.
+        """
+        try:
+            label_sets = TypeAdapter(list[list[int]]).validate_json(read_bytes(path, LARGEST), strict=True)
+            check_label_sets(label_sets, len(self.labels) - self.train, len(self.classes))
+        except ValidationError:
+            raise ValueError(f"{path}: a JSON list with a list of labels for each test image") from None
+        except ConfigError as error:
+            raise ValueError(f"{path}: {error}") from None
+        file_names = [os.path.basename(name) for name in self.names[self.train :]]
+        ranks = np.argsort(np.argsort(file_names, kind="stable"))
+        return replace(self, label_sets=[label_sets[rank] for rank in ranks])
+
     def shorter_sides(self) -> list[int]:
         """Return the shorter side, in pixels, of each image in `sample`."""
         return [min(image.size) for image in self.sample()]
 
 
-def find_source(source: str, data_dir: Path | None) -> Source:
+def find_source(source: str, data_dir: Path | None, tests_alone: bool = False) -> Source:
     """Return the source that `source` names, in one of the forms listed at the start of this module.
 
-    data_dir: root of timm's datasets. Raises ValueError if the source is missing or invalid, or a class has too few
-    images. Raises OSError if a file or folder cannot be read.
+    data_dir: root of timm's datasets. tests_alone: whether all images are test images. Raises
+    ValueError if the source is missing or invalid, or a class has too few images. Raises OSError if a file or folder
+    cannot be read.
     """
     path = Path(os.path.expanduser(source)).resolve()
     parts = part_tars(path)
@@ -119,10 +143,12 @@ def find_source(source: str, data_dir: Path | None) -> Source:
     else:
         try:
             dataset = from_listing(
-                list_folder(path), lambda file: (str(file.relative_to(path)), file.stat().st_size), open_image
+                list_images(path), lambda file: (str(file.relative_to(path)), file.stat().st_size), open_image
             )
         except ConfigError as error:  # its message begins with data=imagefolder:PATH
             raise ValueError(f"source {source}: {str(error).removeprefix('data=imagefolder:')}") from None
+    if tests_alone:
+        return replace(dataset, train=0)
     why = small_class(dataset.labels, np.arange(dataset.train), dataset.classes)
     if why:
         raise ValueError(f"source {source}: {why}")

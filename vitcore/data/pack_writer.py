@@ -373,7 +373,7 @@ def finish(folder: Path, name: str, writer: Writer, shards: Mapping[Path, Writte
     written = list(shards.values())
     index = npy_bytes(np.concatenate([shard.records for shard in written]))
     write_bytes(folder / INDEX, index)
-    training = np.cumsum([len(shard.records) for shard in written]) <= source.train
+    training = np.cumsum([len(shard.records) for shard in written]) <= (source.train or len(source.labels))
     mean, std = moments(np.stack([shard.counts for shard in written])[training].sum(axis=0))
     manifest = Manifest(
         name=name,
@@ -391,8 +391,9 @@ def finish(folder: Path, name: str, writer: Writer, shards: Mapping[Path, Writte
             Shard(file=path.name, images=len(shard.records), bytes=path.stat().st_size, sha256=shard.sha256)
             for path, shard in shards.items()
         ],
+        label_sets=source.label_sets,
     )
-    content = {**manifest.model_dump(), "fingerprint": manifest.fingerprint}
+    content = {**manifest.content, "fingerprint": manifest.fingerprint}
     write_bytes(folder / MANIFEST, json.dumps(content, indent=1).encode())
     killed = folder.glob(".*.*")  # temporary files of killed writers
     for left in (*folder.glob("shard-*.npz"), *folder.glob("shard-*.part"), *killed, folder / BEGUN):

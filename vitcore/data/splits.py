@@ -23,7 +23,7 @@ from vitcore.data.dataset import About, Raw, moments
 from vitcore.data.homes import data_home
 from vitcore.data.imagefolder import read_folder
 from vitcore.data.lookup import FOLDER, STATED, describe, find_pack, image_folder, pack_hint
-from vitcore.data.pack import manifest, open_pack
+from vitcore.data.pack import Manifest, manifest, open_pack
 from vitcore.data.shuffle import Indices, folds, random_order, stratified_split
 from vitcore.data.stream import Stored
 from vitcore.runtime.device import send
@@ -84,6 +84,11 @@ class Data:
         """Return uint8 images (n, C, H, W) as floats of approximately zero mean and unit variance."""
         return images.to(self.mean.dtype, copy=True).sub_(self.mean).div_(self.std)  # in place: half the time
 
+    def with_levels(self, levels: int, other: int) -> Data:
+        """Return data that standardize images of `other` possible values as these do images of `levels`."""
+        scale = (other - 1) / (levels - 1)
+        return replace(self, mean=self.mean * scale, std=self.std * scale)
+
     def to(self, device: torch.device) -> Data:
         """Return the data on a device; a pack's images stay on disk if above `image_memory`. Raises as `Pack.read`."""
         size = self.train.pixels.nbytes + self.val.pixels.nbytes + self.test.pixels.nbytes
@@ -126,12 +131,17 @@ def load_pack(config: Settings, folder: Path) -> Data:
     content = manifest(folder, config.data)
     if content.about().fingerprint != describe(config.data).fingerprint:
         raise ValueError(f"data={config.data}: {folder} is not the pack that the config was made for")
-    pack = open_pack(folder, content)
-    window = partial(center_crop, crop=content.image_size, size=config.image_size)
-    indices = np.arange(content.images)
-    images = Images(Stored(pack, indices), torch.from_numpy(pack.labels), indices, window)
-    train, test = np.split(indices, [content.train])
+    images = pack_images(folder, content, config.image_size)
+    train, test = np.split(images.index, [content.train])
     return split_images(images, train, test, config, content.mean, content.std)
+
+
+def pack_images(folder: Path, content: Manifest, size: int) -> Images:
+    """Return all images of a pack, which evaluation sees as center crops of `size` pixels a side."""
+    pack = open_pack(folder, content)
+    window = partial(center_crop, crop=content.image_size, size=size)
+    indices = np.arange(content.images)
+    return Images(Stored(pack, indices), torch.from_numpy(pack.labels), indices, window)
 
 
 def split_images(

@@ -191,7 +191,9 @@ def test_condition(metric: str) -> str:
         return f"with patches of {at.removeprefix('patch')} pixels"
     if at.startswith("merge"):  # of evals before 0.25
         return f"with {at.removeprefix('merge')} tokens merged a layer"
-    return f"at {at} pixels" if at else ""
+    if not at.isdigit():
+        return f"on {at}" if at else ""
+    return f"at {at} pixels"
 
 
 def margin_bound(margin: float | str) -> float:

@@ -203,10 +203,10 @@ def test_plans_that_share_a_trial_add_up_what_it_owes() -> None:
     ("line", "said"),
     [
         ("metric: fewshot7_accuracy", "metric=fewshot7_accuracy: one of "),
-        ("metric: test_accuracy@x", "metric=test_accuracy@x: one of "),
+        ("metric: test_accuracy@x", "eval test@x of arm pool=gap: x: one of digits, "),
         (
             "evals: [fewshots]",
-            "evals: fewshots: one of fewshot, inspect, test@SIZE, test@patchP, knn, ",
+            "evals: fewshots: one of fewshot, inspect, test@SIZE, test@patchP, test@DATA, knn, ",
         ),
         ("metric: test_accuracy@18", "eval test@18 of arm pool=gap: images of 18 pixels: patch=4 does not divide them"),
     ],

@@ -26,8 +26,10 @@ class DataFolders:
         if self.folder:
             os.environ["ABLATE_MORE_DATA"] = json.dumps(self.more)
             os.environ["ABLATE_DATA"] = str(self.folder.absolute())
-        if self.packs:
-            os.environ["ABLATE_PACKS"] = json.dumps(self.packs)
+        named = {**self.packs, **self.images}
+        if named:
+            absolute = {name: os.path.abspath(folder) for name, folder in named.items()}
+            os.environ["ABLATE_PACKS"] = json.dumps(absolute)
         return self.folder
 
     def resolve(self, content: Any) -> Any:

@@ -24,15 +24,26 @@ def downloader(name: str) -> Callable[[Path], None]:
 
 
 def write_pack(
-    name: str, origin: str, home: Path, anywhere: bool, asked: Mapping[str, Any], threads: int, progress: Progress
+    name: str,
+    origin: str,
+    home: Path,
+    anywhere: bool,
+    asked: Mapping[str, Any],
+    threads: int,
+    progress: Progress,
+    tests_alone: bool = False,
+    labels: Path | None = None,
 ) -> str:
     """Write a pack, or continue or repair it, and return a line about it.
 
     origin: a folder, a .tar or timm:DATASET. home: the folder of new packs. anywhere: whether a pack that lies
-    elsewhere is repaired. asked: options of the pack that are not the default.
+    elsewhere is repaired. asked: options of the pack that are not the default. tests_alone: whether all images are test
+    images. labels: a file of labels, as of `Source.with_label_sets`.
     """
     folder = (find(name) if anywhere else None) or home / name
-    source = find_source(origin, home)
+    source = find_source(origin, home, tests_alone)
+    if labels:
+        source = source.with_label_sets(labels)
     sides = source.shorter_sides()
     options = complete_options(name, folder, asked, sides)
     if (folder / MANIFEST).is_file():
@@ -47,6 +58,8 @@ def write_pack(
 def repair_pack(name: str, folder: Path, source: Source, threads: int, progress: Progress) -> str:
     """Rewrite the damaged files of a pack from its source. Prints what was damaged, and returns a summary."""
     content = manifest(folder, name)
+    if source.label_sets != content.label_sets:
+        raise ValueError(f"{folder}: is packed with other --labels: give the other one another NAME")
     with progress("bytes", content.bytes) as advance:
         damaged = damaged_files(folder, content, advance)
     for line in damaged.values():

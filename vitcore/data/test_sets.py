@@ -1,0 +1,99 @@
+"""Test images of other datasets than a trial's, by name: a built-in dataset, a pack or a folder of class folders.
+
+A folder with train/ and test/ gives its test images, and a folder of class folders all images. Digits, which have no
+test set, give all images too. A name is looked up in the folders of packs, as `data` is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from commonfloor.options import ConfigError
+from vitcore.data.builtin import BUILT_IN
+from vitcore.data.dataset import About
+from vitcore.data.homes import data_home, data_homes
+from vitcore.data.imagefolder import list_images, read_image
+from vitcore.data.lookup import searched_folders
+from vitcore.data.pack import Manifest, find, manifest
+from vitcore.data.splits import Images, pack_images, read
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """The test images of a dataset. Labels are indices of `class_names`.
+
+    load: (size in pixels, channels) -> the images. levels: possible values of a pixel. channels: None for any number.
+    label_sets: the right labels of each image, if there may be several, or none.
+    """
+
+    class_names: Sequence[str]
+    load: Callable[[int, int], Images]
+    levels: int = 256
+    channels: int | None = None
+    label_sets: Sequence[Sequence[int]] | None = None
+
+    def trained_labels(self, trained: About, where: str) -> list[int]:
+        """Return the label in the trial's data `trained` of each class; raise ConfigError if one has none."""
+        if not trained.class_names:
+            raise ConfigError(f"{where}: the names of the classes of the trial's data are not known: pack the data")
+        labels = {name: label for label, name in enumerate(trained.class_names)}
+        unknown = [name for name in self.class_names if name not in labels]
+        if unknown:
+            first = ", ".join(trained.class_names[:3])
+            raise ConfigError(
+                f"{where}: class '{unknown[0]}' is none of the {len(labels):,} that the model was trained on "
+                f"({first} ...): classes are matched by name, so rename its folder and pack it anew"
+            )
+        return [labels[name] for name in self.class_names]
+
+
+def find_test_set(name: str, data_dir: Path | None = None) -> TestSet:
+    """Return the test set called `name`. Raises ConfigError if there is none, or if it is invalid."""
+    if name in BUILT_IN:
+        about = BUILT_IN[name].about
+        return TestSet(
+            about.class_names, partial(load_built_in, name, data_home(data_dir)), about.levels, about.channels
+        )
+    folder = find(name, data_dir)
+    if folder is not None:
+        content = manifest(folder, name)
+        load = partial(load_pack_test, folder, content)
+        return TestSet(content.classes, load, channels=content.channels, label_sets=content.label_sets)
+    homes = data_homes(name, data_dir) if NAME.fullmatch(name) else []
+    for home in homes:
+        if home.is_dir():
+            return TestSet(list_images(home).classes, partial(load_folder, home))
+    where = searched_folders(name, data_dir)
+    raise ConfigError(f"{name}: one of {', '.join(BUILT_IN)}, a pack, or a folder beside the packs ({where})")
+
+
+def load_built_in(name: str, home: Path | None, size: int, channels: int) -> Images:
+    raw = read(name, home, size)
+    indices = raw.test if len(raw.test) else raw.train
+    return Images(torch.from_numpy(raw.images), torch.from_numpy(raw.labels), np.arange(len(raw.labels))).select(
+        indices
+    )
+
+
+def load_pack_test(folder: Path, content: Manifest, size: int, channels: int) -> Images:
+    images = pack_images(folder, content, size)
+    return images.select(images.index[content.train :])
+
+
+def load_folder(root: Path, size: int, channels: int) -> Images:
+    """Read the test images of a folder; raise ConfigError if the folder or an image is invalid."""
+    listing = list_images(root)
+    indices = listing.test if listing.parts else np.arange(len(listing.files))
+    pixels = np.empty((len(indices), channels, size, size), np.uint8)
+    for row, index in enumerate(indices):
+        pixels[row] = read_image(listing.files[index], size, channels)
+    return Images(torch.from_numpy(pixels), torch.from_numpy(listing.labels[indices]), np.arange(len(indices)))
