@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from vitcore.interop.npz import load_npz
     from vitcore.interop.timm_vit import from_timm, to_timm
     from vitcore.interop.torchvision_vit import from_torchvision
+    from vitcore.interop.transformers_vit import from_transformers, to_transformers
     from vitcore.model.block import BLOCK, Block
     from vitcore.model.build import build
     from vitcore.model.classifier import Classifier
@@ -43,7 +44,7 @@ __all__ = [
     "SCHEDULE", "SELF_ATTENTION", "STEM", "Augment", "Block", "Classifier", "Computed", "Config", "ConfigError",
     "Context", "Eval", "FeedForward", "Grid", "Head", "Norm", "Objective", "Optimizer", "Options", "Pooling",
     "Position", "Schedule", "SelfAttention", "Stem", "ViT", "build", "constant", "from_timm", "from_torchvision",
-    "load_npz", "measure", "normal", "to_timm", "train", "trial_id",
+    "from_transformers", "load_npz", "measure", "normal", "to_timm", "to_transformers", "train", "trial_id",
 ]  # fmt: skip
 MODULES = {
     "vitcore.analysis.cost": ["measure"],
@@ -55,6 +56,7 @@ MODULES = {
     "vitcore.interop.npz": ["load_npz"],
     "vitcore.interop.timm_vit": ["from_timm", "to_timm"],
     "vitcore.interop.torchvision_vit": ["from_torchvision"],
+    "vitcore.interop.transformers_vit": ["from_transformers", "to_transformers"],
     "vitcore.model.block": ["BLOCK", "Block"],
     "vitcore.model.build": ["build"],
     "vitcore.model.classifier": ["Classifier"],

@@ -12,8 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vitcore.model.mlp import MLP
 from vitcore.model.vit import ViT
 from vitcore.settings import Settings
+from vitcore.sizes import is_architectural
 from vitcore.training.objectives import OBJECTIVE
 
 Weights = dict[str, Tensor]
@@ -26,6 +28,13 @@ BOTH_HAVE: Supported = {  # timm and torchvision
 }
 
 
+# Settings of the architecture that only initial values, training, rounding and other image sizes depend on, and those
+# that `structure` replaces.
+WITHOUT_EFFECT = (
+    "init", "head_init", "head.bias", "stem.patches", "stem.form", "position.antialias", "mlp_ratio",
+)  # fmt: skip
+
+
 def check_supported(config: Settings, has: Supported, whose: str) -> None:
     """Raise ValueError if `has` (setting -> supported values) lacks a value of `config`. whose: the library's name."""
     settings = dict(config) | config.options
@@ -34,6 +43,26 @@ def check_supported(config: Settings, has: Supported, whose: str) -> None:
         if value not in values:
             names = " or ".join(str(allowed) for allowed in values if allowed != "")
             raise ValueError(f"{key}={value}: {whose}'s VisionTransformer has {names} only")
+
+
+def structure(config: Settings) -> dict[str, Any]:
+    """Return the settings that the function of a ViT depends on, apart from its weights and image size."""
+    settings = {key: value for key, value in (dict(config) | config.options).items() if is_architectural(key)}
+    for key in WITHOUT_EFFECT:
+        settings.pop(key, None)
+    return settings | {
+        "layer_scale": "> 0" if config.layer_scale else 0.0,
+        "mlp.hidden": MLP[config.mlp].hidden(config),
+        "objective.token": config.options.get("objective.token", False),
+    }
+
+
+def check_structure(config: Settings, other: Settings, whose: str) -> None:
+    """Raise a ValueError that names the first setting by which `config` and `other`, that of `whose` model, differ."""
+    theirs = structure(other)
+    for key, value in structure(config).items():
+        if value != theirs.get(key):
+            raise ValueError(f"{key}={value}: {whose} has {theirs.get(key, 'none')}")
 
 
 def check_kinds(model: nn.Module, kinds: dict[str, tuple[type[nn.Module], ...]]) -> None:
@@ -63,7 +92,7 @@ def module_settings(model: nn.Module) -> dict[str, str]:
         settings = module.extra_repr().replace("approximate='none'", "")
         if hasattr(module, "eps") and "eps=" not in settings:  # StdConv2d omits it
             settings += f", eps={module.eps}"
-        if kind not in ("Identity", "Dropout", "DropPath", "PatchDropout"):
+        if not kind.endswith(("Identity", "Dropout", "DropPath")):  # Dinov2DropPath too
             settings_of[name] = f"{kind}({settings})"
     return settings_of
 

@@ -57,6 +57,14 @@ def test_learned_table_enters_where_the_paper_says(name: str, at: str) -> None:
     assert bool(model.position.class_token(token).any()) == (at == "input")
 
 
+@torch.no_grad()
+def test_table_is_interpolated_without_antialiasing_on_demand() -> None:
+    model = made(position="1d", **{"position.antialias": False})
+    expected = resample(model.position.table, (4, 4), (3, 3), antialias=False)
+    assert torch.equal(added(model, 0, (3, 3)), expected)
+    assert not torch.allclose(expected, resample(model.position.table, (4, 4), (3, 3)))
+
+
 def sincos1d(patch: int, channel: int) -> float:
     angle = patch / 10_000 ** (channel // 2 * 2 / 16)
     return math.cos(angle) if channel % 2 else math.sin(angle)
@@ -194,8 +202,10 @@ def test_resampling_equals_timm(old: tuple[int, int], new: tuple[int, int]) -> N
     """Absolute tables: timm's resample_abs_pos_embed; offsets: its resize_rel_pos_bias_table."""
     timm = pytest.importorskip("timm.layers")
     table = torch.randn(math.prod(old), 6)
-    theirs = timm.resample_abs_pos_embed(table[None], list(new), list(old), num_prefix_tokens=0)[0]
-    torch.testing.assert_close(resample(table, old, new), theirs, rtol=0, atol=1e-6)
+    for antialias in (True, False):
+        options = {"num_prefix_tokens": 0, "antialias": antialias}
+        theirs = timm.resample_abs_pos_embed(table[None], list(new), list(old), **options)[0]
+        torch.testing.assert_close(resample(table, old, new, antialias), theirs, rtol=0, atol=1e-6)
     offsets, shape = (((2 * rows - 1) * (2 * columns - 1), 3) for rows, columns in (old, new))
     offsets = torch.randn(offsets)
     known = "old_window_size" in inspect.signature(timm.resize_rel_pos_bias_table).parameters  # added in timm 1.0.30

@@ -128,15 +128,21 @@ class Learned1D(Learned):
 
     numerics = 1
 
+    class Options(Learned.Options):
+        #: Whether the table is interpolated to other grids with antialiasing, as in timm. transformers has none.
+        antialias: bool = True
+
+    options: Options
+
     @staticmethod
     def rows(grid: Grid) -> dict[str, int]:
         return {"table": math.prod(grid)}
 
     def encoding(self, layer: int, grid: Grid) -> Tensor:
-        return resample(self.table_of(layer), self.grid, grid)
+        return resample(self.table_of(layer), self.grid, grid, self.options.antialias)
 
     def resized(self, name: str, table: Tensor) -> Tensor:
-        return resample(table, square_grid(len(table)), self.grid)
+        return resample(table, square_grid(len(table)), self.grid, self.options.antialias)
 
 
 class Learned2D(Learned):
@@ -246,15 +252,15 @@ class SinCos2D(SinCos):
         return torch.cat([x.sin(), x.cos(), y.sin(), y.cos()], dim=1)
 
 
-def resample(table: Tensor, old: Grid, new: Grid) -> Tensor:
+def resample(table: Tensor, old: Grid, new: Grid, antialias: bool = True) -> Tensor:
     """Return a table (R*C, D) for the locations of grid `old`, resampled to grid `new`: (R'*C', D).
 
-    The interpolation is bicubic with antialiasing, as in timm's `resample_abs_pos_embed` (arXiv 2010.11929, section
-    3.2: "2D interpolation"). A single axis is a grid with one row.
+    The interpolation is bicubic, by default with antialiasing, as in timm's `resample_abs_pos_embed` (arXiv 2010.11929,
+    section 3.2: "2D interpolation"). A single axis is a grid with one row.
     """
     if old == new:
         return table
     image = table.reshape(*old, -1).permute(2, 0, 1)[None]  # (1, D, R, C)
     for size in reversed(new):  # an axis at a time: PyTorch 2.14 resamples columns of width 1 wrongly
-        image = F.interpolate(image, size=(image.shape[2], size), mode="bicubic", antialias=True).transpose(2, 3)
+        image = F.interpolate(image, size=(image.shape[2], size), mode="bicubic", antialias=antialias).transpose(2, 3)
     return image[0].flatten(1).T
