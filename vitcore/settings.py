@@ -60,7 +60,7 @@ class Settings(Options):
     self_attention: str = "full"  #: Kind of self-attention.
     embedding_norm: bool = False  #: Whether tokens are normalized before the first block.
     patch: Count = 4  #: Height and width of a patch in pixels, a divisor of `image_size`.
-    position: str = "1d"  #: Position embedding.
+    position: str = "1d"  #: Position embedding, or two that act at different sites, such as `1d+rope2d`.
     #: Site of the position embedding: `input`, `every-layer` or `shared`. Empty: the first that `position` allows.
     position_at: str = ""
     pool: str = "cls"  #: Pooling of the tokens into one vector.

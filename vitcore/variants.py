@@ -6,7 +6,7 @@ slot, not in this file.
 
 import sys
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -66,14 +66,17 @@ def check_variant_names(values: Mapping[str, Any]) -> None:
         for slot, variants in VARIANTS.items():
             if key in variants:
                 raise ConfigError(unknown_key(key, otherwise=f": it is a value of {slot}; did you mean {slot}={key}?"))
-    named: dict[str, Iterable[str]] = {**VARIANTS, "init": INIT}
+    named: dict[str, Mapping[str, Any]] = {**VARIANTS, "init": INIT}
     del named["model"]  # which `merge` checks
     for field, names in named.items():
-        if field in values and values[field] not in tuple(names):
-            hint = spelling_hint(values[field], names)
+        value = values.get(field, next(iter(names)))
+        if not isinstance(value, str) or value not in names:
+            hint = spelling_hint(value, names)
+            if field == "position" and isinstance(value, list):
+                hint = f"; two at once: {'+'.join(map(str, value))}"
             if field in VARIANTS:
                 hint += "; a plug-in's needs --plugin FILE"
-            raise ConfigError(f"{field}={values[field]}: one of {joined_names(names)}{hint}")
+            raise ConfigError(f"{field}={value}: one of {joined_names(names)}{hint}")
 
 
 def complete_parts(config: Settings) -> None:

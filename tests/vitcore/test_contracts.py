@@ -26,10 +26,11 @@ def marks(slot: str, name: str, check: Contract) -> list[pytest.MarkDecorator]:
     return [pytest.mark.slow] if check is compiles and name not in ("cpe", "differential") else []
 
 
+TOGETHER_WITH = {"position": ["1d+rope2d"]}  # further values that the dictionary does not list
 CASES = [
     pytest.param(slot, name, check, id=f"{slot}={name} {what}", marks=marks(slot, name, check))
     for slot, parts in VARIANTS.items()
-    for name in parts
+    for name in (*parts, *TOGETHER_WITH.get(slot, ()))
     for what, check in contracts(slot, name)
 ]
 

@@ -17,7 +17,7 @@ from vitcore.model.dropout import dropout
 from vitcore.model.initialization import Part, normal, stacked, xavier_uniform
 from vitcore.model.norm import norm
 from vitcore.model.pooling import POOLING
-from vitcore.model.position import Context, positions_without
+from vitcore.model.position import POSITION, Context, acts_at, positions_without
 from vitcore.settings import Settings
 
 
@@ -227,11 +227,9 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
 
 def check_sites_free(config: Settings, *sites: str) -> None:
     """Raise ConfigError if the position embedding acts at one of `sites`, which the attention does not support."""
-    free = positions_without(*sites)
-    if config.position not in free:
-        raise ConfigError(
-            f"position={config.position}: self_attention={config.self_attention} takes {joined_names(free)}"
-        )
+    if acts_at(POSITION[config.position], *sites):
+        free = joined_names(positions_without(*sites))
+        raise ConfigError(f"position={config.position}: self_attention={config.self_attention} takes {free}")
 
 
 SELF_ATTENTION: dict[str, type[SelfAttention]] = {

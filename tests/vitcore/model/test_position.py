@@ -3,18 +3,20 @@
 import cmath
 import inspect
 import math
+from functools import partial
 from itertools import product
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from commonfloor.options import ConfigError
 from vitcore import Config, ViT
 from vitcore.contracts import perturbed
-from vitcore.model.position import POSITION, Context
-from vitcore.model.position.absolute import resample
+from vitcore.interop.conversion import rename
+from vitcore.model.position import POSITION, Context, NoPosition
+from vitcore.model.position.absolute import Absolute, resample
 from vitcore.model.position.relative import resample_offsets
 from vitcore.model.self_attention import attend
 
@@ -25,6 +27,7 @@ KINDS = [
     *({"position": name, "position_at": at} for name in ("1d", "2d") for at in ("every-layer", "shared")),
     *({"position": name, "position.combine": "concat"} for name in ("1d", "2d", "sincos2d", "index")),
     {"position": "rope2d", "position.mixed": True},
+    {"position": "1d+relative-bias"},
 ]
 EVERY = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: ",".join(map(str, kind.values())))
 
@@ -237,7 +240,7 @@ def test_model_runs_at_another_size_as_if_it_had_been_made_there(kind: dict[str,
     for (name, parameter), values in zip(large.named_parameters(), small.parameters(), strict=True):
         if parameter.shape != values.shape:  # a table of places or of offsets
             old, new = ((1, 4), (1, 8)) if "x_" in name or "y_" in name else ((4, 4), (8, 8))
-            method = resample_offsets if kind["position"] == "relative-bias" else resample
+            method = resample_offsets if "tables" in name else resample
             layers = torch.stack([method(one, old, new) for one in values.view(-1, *values.shape[-2:])])
             values = layers.view(*values.shape[:-2], *layers.shape[1:])
         parameter.copy_(values)
@@ -272,3 +275,99 @@ def test_bias_may_be_of_any_shape_that_expands(
     torch.testing.assert_close(*found)
     monkeypatch.undo()
     assert not torch.allclose(model(images), found[0])
+
+
+COMBINATIONS = [
+    f"{first}+{second}"
+    for first, second in product(POSITION, POSITION)
+    if issubclass(POSITION[first], Absolute) and not issubclass(POSITION[second], (Absolute, NoPosition))
+]
+
+
+@pytest.mark.parametrize("name", COMBINATIONS)
+@torch.no_grad()
+def test_two_positions_act_together_as_each_does_alone(name: str) -> None:
+    """The first at the input, the second in the attention or between layers, from the same tables."""
+    both = made(position=name, pool="cls").position
+    first, second = (made(position=part, pool="cls").position for part in name.split("+"))
+    first.load_state_dict({key: values for key, values in both.state_dict().items() if not key.startswith("second.")})
+    second.load_state_dict(both.second.state_dict())
+    tokens = torch.randn(2, 16, 16, dtype=torch.float64)
+    heads = torch.randn(2, 2, 16, 8, dtype=torch.float64)
+    assert torch.equal(both.tokens(tokens, 0, (4, 4)), first.tokens(tokens, 0, (4, 4)))
+    assert torch.equal(both.class_token(tokens[:, :1]), first.class_token(tokens[:, :1]))
+    assert torch.equal(both.rotate(heads, 1, (4, 4)), second.rotate(heads, 1, (4, 4)))
+    assert torch.equal(both.between(tokens, 0, (4, 4)), second.between(tokens, 0, (4, 4)))
+    bias = second.bias(heads, 1, (4, 4))
+    assert bias is None or torch.equal(both.bias(heads, 1, (4, 4)), bias)
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+@torch.no_grad()
+def test_learned_and_rotary_positions_equal_timm(mixed: bool) -> None:
+    """The layers of timm's vit_*_rope_ape and vit_*_rope_mixed_ape models with copied weights, class token included."""
+    eva = pytest.importorskip("timm.models.eva")
+    rope = {"rope_type": "mixed", "rope_temperature": 10.0} if mixed else {"rope_temperature": 100.0}
+    theirs = eva.Eva(
+        img_size=8, patch_size=2, in_chans=2, num_classes=3, embed_dim=16, depth=2, num_heads=2, attn_type="rope",
+        init_values=1e-5, global_pool="token", no_embed_class=True, use_abs_pos_emb=True, use_rot_pos_emb=True,
+        rope_grid_indexing="xy", norm_layer=partial(nn.LayerNorm, eps=1e-6), **rope,
+    ).double().eval()  # fmt: skip
+    options = {"position.mixed": mixed, "position.class_row": False}
+    ours = made(position="1d+rope2d", pool="cls", layer_scale=1e-5, classes=3, **options)
+    names = {
+        r"^stem": "patch_embed.proj", r"^position\.table": "pos_embed", r"^encoder\.": "", r"^class_token": "cls_token",
+        r"attention\.qkv": "attn.qkv", r"attention\.out": "attn.proj", r"mlp\.up": "mlp.fc1", r"mlp\.down": "mlp.fc2",
+        r"scale(\d)\.gamma": r"gamma_\1",
+    }  # fmt: skip
+    weights = {rename(name, names): values for name, values in ours.state_dict().items()}
+    weights["pos_embed"] = weights["pos_embed"][None]
+    rates = [weights.pop(name) for name in [*weights] if name.startswith("position.second.rates.")]
+    if mixed:
+        weights["rope.freqs"] = torch.stack(rates).transpose(1, 2).transpose(0, 1)  # (2, L, H, d_h / 2)
+    result = theirs.load_state_dict(weights, strict=False)
+    assert not result.unexpected_keys
+    images = torch.randn(2, 2, 8, 8, dtype=torch.float64)
+    torch.testing.assert_close(ours(images), theirs(images), rtol=1e-6, atol=1e-6)
+
+
+@torch.no_grad()
+def test_registers_rotate_on_a_grid_of_their_own() -> None:
+    """As in ViT-5: register 2 row + column turns by both, at rates 100^(-4t / d_h), and the class token does not."""
+    options = {"position.register_base": 100}
+    model = made(position="rope2d", pool="cls", registers=4, **options)
+    x = torch.randn(1, 2, 5 + 16, 8, dtype=torch.float64)
+    turned = Context(model.position, (4, 4), prefix=5).rotate(x, 0)
+    plain = Context(made(position="rope2d").position, (4, 4), prefix=5).rotate(x, 0)
+    assert torch.equal(turned[:, :, [0]], x[:, :, [0]])
+    assert torch.equal(turned[:, :, 5:], plain[:, :, 5:])
+    assert torch.equal(plain[:, :, :5], x[:, :, :5])
+    for register, pair in product(range(4), range(4)):
+        row, column = divmod(register, 2)
+        angle = (column if pair < 2 else row) * 100 ** (-4 * (pair % 2) / 8)
+        expected = complex(*x[0, 1, 1 + register, 2 * pair : 2 * pair + 2].tolist()) * cmath.exp(1j * angle)
+        assert abs(complex(*turned[0, 1, 1 + register, 2 * pair : 2 * pair + 2].tolist()) - expected) < 1e-6
+    with pytest.raises(ConfigError, match="registers=3: a square, such as 4"):
+        Config(**(SMALL | {"position": "1d+rope2d", "registers": 3} | options))
+
+
+def test_second_position_leaves_the_first_and_its_initial_values() -> None:
+    """So that arms with and without it start from the same table."""
+    alone, both = (dict(ViT(Config(**SMALL, position=name)).named_parameters()) for name in ("1d", "1d+relative-bias"))
+    assert all(torch.equal(values, both[name]) for name, values in alone.items())
+
+
+@pytest.mark.parametrize(
+    ("position", "reason"),
+    [
+        ("rope2d+1d", "did you mean 1d\\+rope2d"),
+        ("1d+2d", "both act at one site: tokens"),
+        ("none+1d", "none is for a model without"),
+        ("1d+rope2d+cpe", "at most two at once"),
+        ("1d+rop2d", "did you mean 'rope2d'"),
+        (["1d", "rope2d"], "two at once: 1d\\+rope2d"),
+    ],
+)
+def test_positions_that_do_not_go_together_are_refused(position: Any, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        Config(**(SMALL | {"position": position}))

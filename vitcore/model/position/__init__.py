@@ -1,6 +1,7 @@
 """Position embeddings, from arXiv 2010.11929 (appendix D.4, Table 8) and other sources.
 
-To add a position embedding, write a class and add it to POSITION. Shapes: as in sites.py.
+To add a position embedding, write a class and add it to POSITION. Any two that act at different sites also work
+together: POSITION["1d+rope2d"]. Shapes: as in sites.py.
 """
 
 from torch import Tensor, nn
@@ -8,8 +9,9 @@ from torch import Tensor, nn
 from commonfloor.messages import joined_names, spelling_hint
 from commonfloor.options import ConfigError
 from vitcore.model.position.absolute import Index, IndexNormalized, Learned1D, Learned2D, SinCos1D, SinCos2D
+from vitcore.model.position.combination import Positions
 from vitcore.model.position.relative import ALiBi2D, Relative, RelativeBias, RoPE2D
-from vitcore.model.position.sites import Context, Grid, Position
+from vitcore.model.position.sites import Context, Grid, Position, acts_at
 from vitcore.settings import Settings
 
 __all__ = [
@@ -17,6 +19,7 @@ __all__ = [
     "Context",
     "Grid",
     "Position",
+    "acts_at",
     "check_patches_may_leave",
     "position_site",
     "positions_without",
@@ -49,20 +52,22 @@ class CPE(Position):
         return x + self.convolution(image).flatten(2).transpose(1, 2)
 
 
-POSITION: dict[str, type[Position]] = {
-    "none": NoPosition,
-    "1d": Learned1D,
-    "2d": Learned2D,
-    "relative": Relative,
-    "sincos1d": SinCos1D,
-    "sincos2d": SinCos2D,
-    "index": Index,
-    "index-normalized": IndexNormalized,
-    "rope2d": RoPE2D,
-    "relative-bias": RelativeBias,
-    "alibi2d": ALiBi2D,
-    "cpe": CPE,
-}
+POSITION = Positions(
+    {
+        "none": NoPosition,
+        "1d": Learned1D,
+        "2d": Learned2D,
+        "relative": Relative,
+        "sincos1d": SinCos1D,
+        "sincos2d": SinCos2D,
+        "index": Index,
+        "index-normalized": IndexNormalized,
+        "rope2d": RoPE2D,
+        "relative-bias": RelativeBias,
+        "alibi2d": ALiBi2D,
+        "cpe": CPE,
+    }
+)
 
 
 def stem_width(config: Settings) -> int:
@@ -93,14 +98,15 @@ def position_site(config: Settings) -> str:
 
 def positions_without(*sites: str) -> list[str]:
     """Return the names of position embeddings that override none of `sites`, methods of Position such as "rotate"."""
-    return [name for name, kind in POSITION.items() if all(getattr(kind, s) is getattr(Position, s) for s in sites)]
+    return [name for name, kind in POSITION.items() if not acts_at(kind, *sites)]
 
 
 def check_patches_may_leave(config: Settings, setting: str) -> None:
     """Raise a ConfigError that begins with `setting` if the encoder needs the patches that this setting removes."""
-    free = positions_without("rotate", "bias", "between")
-    if config.position not in free:
-        raise ConfigError(f"{setting}: position={config.position} acts where patches are gone: {joined_names(free)}")
+    sites = ("rotate", "bias", "between")
+    if acts_at(POSITION[config.position], *sites):
+        free = joined_names(positions_without(*sites))
+        raise ConfigError(f"{setting}: position={config.position} acts where patches are gone: {free}")
     if config.position_at not in ("", "input"):
         raise ConfigError(f"{setting}: position_at={config.position_at}: input, as later patches are gone")
     if config.self_attention == "axial":

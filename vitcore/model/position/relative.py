@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from torch import Generator, Tensor, nn
 
 from commonfloor.options import ConfigError
+from vitcore.model.pooling import POOLING
 from vitcore.model.position.sites import Formula, Grid, Position, rows_and_columns, square_grid
 from vitcore.settings import Settings
 
@@ -126,7 +127,7 @@ class RoPE2D(Formula):
 
     Channels 2i and 2i + 1 form a complex number. Axial: the first half of the numbers rotates with the column, and the
     second half rotates with the row. Number k of a half has the rate base^(-4k / d_h). Mixed: each number rotates with
-    the column and the row, at rates that are learned for each layer and head.
+    the column and the row, at rates that are learned for each layer and head. The class token is never rotated.
     """
 
     numerics = 1
@@ -134,6 +135,9 @@ class RoPE2D(Formula):
     class Options(Position.Options):
         mixed: bool = False  #: Whether rates are learned and mix rows and columns, not fixed and axial.
         base: Annotated[float, Field(ge=0)] = 0.0  #: Base of the rates. 0: as in RoPE-ViT, 10 if mixed, else 100.
+        #: Base of the axial rates at which registers rotate, by their places on a square grid of their own (ViT-5:
+        #: arXiv 2602.08071, with 100 and 4 registers). 0: registers are not rotated.
+        register_base: Annotated[float, Field(ge=0)] = 0.0
 
         @model_validator(mode="after")
         def papers_base(self) -> Self:
@@ -148,9 +152,17 @@ class RoPE2D(Formula):
             size = (config.heads, 2, self.pairs)
             self.rates = nn.ParameterList(nn.Parameter(torch.empty(size)) for _ in range(config.layers))
         self.register_table()
+        if self.options.register_base:
+            rates = self.magnitudes(self.options.register_base)
+            table = axial_rotations(rates, square_grid(config.registers))
+            self.register_buffer("register_rotations", table.float(), persistent=False)
+            self.first_register = int(POOLING[config.pool].class_token)
 
     @classmethod
     def check(cls, config: Settings) -> None:
+        base = config.options_of(cls.slot, cls.Options).register_base
+        if base and (not config.registers or math.isqrt(config.registers) ** 2 != config.registers):
+            raise ConfigError(f"position.register_base={base}: registers={config.registers}: a square, such as 4")
         if config.width // config.heads % 4:
             key = f"width={config.width}, heads={config.heads}"
             raise ConfigError(f"{key}: position={config.position} needs a multiple of 4 channels a head")
@@ -158,30 +170,52 @@ class RoPE2D(Formula):
     def initial(self, name: str, values: Tensor, generator: Generator) -> None:
         """Fill `values` (H, 2, d_h / 2) with the axial rates along two orthogonal axes, at a random angle per head."""
         angle = 2 * math.pi * torch.rand((len(values), 1), generator=generator)
-        cos = angle.cos() * self.magnitudes()  # (H, d_h / 4)
-        sin = angle.sin() * self.magnitudes()  # (H, d_h / 4)
+        magnitudes = self.magnitudes(self.options.base)
+        cos = angle.cos() * magnitudes  # (H, d_h / 4)
+        sin = angle.sin() * magnitudes  # (H, d_h / 4)
         values[:, 0] = torch.cat([cos, -sin], dim=-1)  # with the column
         values[:, 1] = torch.cat([sin, cos], dim=-1)  # with the row
 
-    def magnitudes(self) -> Tensor:
+    def magnitudes(self, base: float) -> Tensor:
         """Return the rates of rotation along an axis (d_h / 4,) in radians per patch, in float64."""
-        return self.options.base ** (-torch.arange(0, self.pairs, 2, dtype=torch.float64) / self.pairs)
+        return base ** (-torch.arange(0, self.pairs, 2, dtype=torch.float64) / self.pairs)
 
     def formula(self, grid: Grid) -> Tensor:
         """Return cosines and sines (2, N, d_h / 2) for patches on `grid`; if mixed, columns and rows (2, N, 1)."""
-        row, column = rows_and_columns(grid)
-        places = torch.stack([column, row])[..., None]
         if self.options.mixed:
-            return places
-        rate = self.magnitudes()
-        return rotations(torch.stack([torch.cat([rate, 0 * rate]), torch.cat([0 * rate, rate])]), places)
+            return columns_and_rows(grid)
+        return axial_rotations(self.magnitudes(self.options.base), grid)
 
     def rotate(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
         table = self.table_at(grid)
-        cos, sin = rotations(self.rates[layer], table) if self.options.mixed else table
-        a = x[..., ::2]
-        b = x[..., 1::2]
-        return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2).to(x.dtype)
+        return rotated(x, rotations(self.rates[layer], table) if self.options.mixed else table)
+
+    def rotate_prefix(self, x: Tensor) -> Tensor:
+        if not self.options.register_base:
+            return x
+        table = self.get_buffer("register_rotations")  # (2, registers, d_h / 2)
+        first, last = self.first_register, self.first_register + table.shape[1]
+        return torch.cat([x[..., :first, :], rotated(x[..., first:last, :], table), x[..., last:, :]], dim=-2)
+
+
+def rotated(x: Tensor, table: Tensor) -> Tensor:
+    """Return x (..., N, d_h) with pairs of channels rotated. table: cosines and sines (2, ..., N, d_h / 2)."""
+    cos, sin = table
+    a = x[..., ::2]
+    b = x[..., 1::2]
+    return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2).to(x.dtype)
+
+
+def columns_and_rows(grid: Grid) -> Tensor:
+    """Return the column and the row of each patch (2, N, 1), in float64."""
+    row, column = rows_and_columns(grid)
+    return torch.stack([column, row])[..., None]
+
+
+def axial_rotations(rate: Tensor, grid: Grid) -> Tensor:
+    """Return the cosines and sines (2, N, 2 K) of rotations with the column, then with the row, at rates (K,)."""
+    rates = torch.stack([torch.cat([rate, 0 * rate]), torch.cat([0 * rate, rate])])
+    return rotations(rates, columns_and_rows(grid))
 
 
 def rotations(rates: Tensor, places: Tensor) -> Tensor:

@@ -74,6 +74,13 @@ class Position(Part):
         """Return queries or keys (B, H, N, d_h) rotated by the location of their patches, by default unchanged."""
         return x
 
+    def rotate_prefix(self, x: Tensor) -> Tensor:
+        """Return queries or keys (B, H, prefix, d_h) of the tokens before the patches, if `rotate` acts on the patches.
+
+        By default unchanged. The class token comes first, then the registers.
+        """
+        return x
+
     def bias(self, q: Tensor, layer: int, grid: Grid) -> Tensor | None:
         """Return the bias of the attention logits in a shape that expands to (B, H, N, N), or None for no bias.
 
@@ -84,6 +91,11 @@ class Position(Part):
     def between(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
         """Return the patch tokens (B, N, D) that leave `layer`, by default unchanged."""
         return x
+
+
+def acts_at(kind: type[Position], *sites: str) -> bool:
+    """Return whether a position embedding overrides one of `sites`, methods of Position such as "rotate"."""
+    return any(getattr(kind, site) is not getattr(Position, site) for site in sites)
 
 
 class Formula(Position):
@@ -119,7 +131,7 @@ class Context:
         return self.on_patches(self.position.tokens, x, layer)
 
     def rotate(self, x: Tensor, layer: int) -> Tensor:
-        return self.on_patches(self.position.rotate, x, layer)
+        return self.on_patches(self.position.rotate, x, layer, self.position.rotate_prefix)
 
     def between(self, x: Tensor, layer: int) -> Tensor:
         return self.on_patches(self.position.between, x, layer)
@@ -137,7 +149,13 @@ class Context:
         N = q.shape[2] - self.prefix
         return F.pad(bias.expand(*bias.shape[:-2], N, N), (self.prefix, 0, self.prefix, 0))
 
-    def on_patches(self, site: Callable[[Tensor, int, Grid], Tensor], x: Tensor, layer: int) -> Tensor:
+    def on_patches(
+        self,
+        site: Callable[[Tensor, int, Grid], Tensor],
+        x: Tensor,
+        layer: int,
+        prefix_site: Callable[[Tensor], Tensor] = lambda prefix: prefix,
+    ) -> Tensor:
         """Return x (..., T, D) with `site` applied to its patches, or x itself if `site` returns its input."""
         if not self.prefix:
             return site(x, layer, self.grid)
@@ -145,7 +163,7 @@ class Context:
         placed = site(patches, layer, self.grid)
         if placed is patches:
             return x
-        return torch.cat([x[..., : self.prefix, :], placed], dim=-2)
+        return torch.cat([prefix_site(x[..., : self.prefix, :]), placed], dim=-2)
 
 
 def rows_and_columns(grid: Grid, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
