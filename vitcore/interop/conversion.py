@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from vitcore.model.mlp import MLP
+from vitcore.model.position import POSITION
 from vitcore.model.vit import ViT
 from vitcore.settings import Settings
 from vitcore.sizes import is_architectural
@@ -158,5 +159,7 @@ def with_weights(config: Settings, weights: Weights) -> ViT:
     with torch.device("meta"):
         model = OBJECTIVE[config.objective].model(config)
     copies = {name: values.clone(memory_format=torch.contiguous_format) for name, values in weights.items()}
+    model.position = POSITION[config.position](config)  # not on the meta device, as its tables may be no weights
     model.load_state_dict(copies, assign=True)
+    model.position.to(model.head.weight.device)
     return model

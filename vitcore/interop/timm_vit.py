@@ -5,12 +5,13 @@ from typing import Any, Literal
 
 import torch
 from timm.layers.activations import GELUTanh, QuickGELU
-from timm.layers.attention import Attention
+from timm.layers.attention import Attention, AttentionRope
 from timm.layers.diff_attention import DiffAttention
 from timm.layers.hybrid_embed import HybridEmbed
 from timm.layers.mlp import GluMlp, Mlp, SwiGLU
 from timm.layers.norm import LayerNorm, RmsNorm
 from timm.models.deit import VisionTransformerDistilled
+from timm.models.eva import Eva, EvaAttention, EvaBlock
 from timm.models.resnetv2 import ResNetV2
 from timm.models.vision_transformer import Block, ParallelScalingBlock, VisionTransformer
 from torch import Tensor, nn
@@ -29,6 +30,14 @@ from vitcore.interop.conversion import (
     rename,
     square_side,
 )
+from vitcore.interop.timm_eva import (
+    check_eva,
+    eva_arguments,
+    eva_form,
+    from_eva_form,
+    layout_of,
+    rope_of_eva,
+)
 from vitcore.model.mlp import MLP
 from vitcore.model.norm import epsilon
 from vitcore.model.stem import ResNetStem
@@ -41,6 +50,7 @@ TIMM = {
     r"^stem\.(projection\.)?": "patch_embed.proj.",
     r"^encoder\.embedding_norm": "norm_pre",
     r"^encoder\.": "",
+    r"^position\.second\.": "position.",
     r"^pool\.probe": "attn_pool.latent",
     r"^pool\.out": "attn_pool.proj",
     r"^pool\.up": "attn_pool.mlp.fc1",
@@ -82,12 +92,13 @@ TIMM_HAS: Supported = {
     "mlp": tuple(MLPS),
     "block": tuple(BLOCKS),
     "self_attention": tuple(ATTENTIONS),
+    "norm": tuple(NORMS),
 }
 BIASES = {(True, True): "all", (False, True): "no-qkv", (False, False): "none"}  # (qkv_bias, proj_bias) -> bias
 
 
-def from_timm(model: VisionTransformer) -> ViT:
-    """Convert timm's VisionTransformer to a ViT with equal logits and copied weights.
+def from_timm(model: VisionTransformer | Eva) -> ViT:
+    """Convert timm's VisionTransformer or Eva to a ViT with equal logits and copied weights.
 
     A class token that is not pooled becomes a register. A model without a head gets one of two classes that is 0, and
     its output is `features` of this ViT. Rates of dropout and stochastic depth become 0. Raises a ValueError that names
@@ -96,6 +107,8 @@ def from_timm(model: VisionTransformer) -> ViT:
     config = config_of_timm(model)
     check_alike(model, timm_skeleton(config, model))
     weights = join_gates(dict(model.state_dict()))
+    if type(model) is Eva:
+        weights = eva_form(weights, model)
     if not model.num_classes:
         weights |= empty_heads(config, model.patch_embed.proj.weight)
     if config.block == "parallel":
@@ -109,10 +122,10 @@ def from_timm(model: VisionTransformer) -> ViT:
     return convert(config, weights, timm_patterns(config), prefix, positions).train(model.training)
 
 
-def to_timm(model: ViT) -> VisionTransformer:
-    """Convert a ViT for classification to timm's VisionTransformer, including dropout and stochastic depth.
+def to_timm(model: ViT) -> VisionTransformer | Eva:
+    """Convert a ViT for classification to timm's model, including dropout and stochastic depth.
 
-    Raises ValueError if timm's model lacks a part of the ViT.
+    The model is a VisionTransformer, or an Eva for rotary positions. Raises ValueError if it lacks a part of the ViT.
     """
     config = model.config
     timm_model = timm_class(config)(**timm_arguments(config)).to(model.head.weight)
@@ -135,18 +148,45 @@ def to_timm(model: ViT) -> VisionTransformer:
     weights |= {rename(name, timm_patterns(config)): values for name, values in ours.items()}
     if config.block == "parallel":
         weights = join_projections(weights)
+    if type(timm_model) is Eva:
+        weights = from_eva_form(weights, config)
     timm_model.load_state_dict(weights)
     return timm_model.train(model.training)
 
 
 def timm_arguments(config: Settings) -> dict[str, Any]:
-    """Return the arguments that make timm's VisionTransformer match `ViT(config)`; raise ValueError if none do."""
+    """Return the arguments that make timm's model match `ViT(config)`; raise ValueError if none do."""
+    if "rope2d" in config.position:
+        return eva_arguments(config, shared_arguments(config))
     check_supported(config, TIMM_HAS, "timm")
     check_combinations(config)
     mlp_layer, activation = MLPS[config.mlp]
     activation = ACTIVATIONS.get(config.options.get("mlp.activation", ""), activation)
     mlp = MLP[config.mlp]
-    arguments = {
+    arguments = shared_arguments(config) | {
+        "mlp_ratio": (mlp.ups * mlp.hidden(config) + 0.5) / config.width,  # timm rounds down
+        "proj_bias": config.bias != "none",
+        "pre_norm": config.embedding_norm,
+        "block_fn": BLOCKS[config.block],
+        "attn_layer": ATTENTIONS[config.self_attention],
+        "mlp_layer": mlp_layer,
+        "act_layer": activation,
+        "scale_mlp_norm": config.options["mlp.norm"],
+        "scale_attn_norm": config.options.get("self_attention.norm", False),
+        "reg_tokens": config.registers,
+        "pos_embed": {"none": "none", "1d": "learn"}[config.position],
+        "final_norm": config.final_norm != "none",
+        "fc_norm": config.final_norm == "after",
+    }
+    if config.stem == "resnet":
+        arguments |= {"embed_layer": partial(HybridEmbed, backbone=ResNetStem(config).backbone), "patch_size": 1}
+    return arguments
+
+
+def shared_arguments(config: Settings) -> dict[str, Any]:
+    """Return the arguments that timm's VisionTransformer and Eva have in common."""
+    check_supported(config, {"norm": tuple(NORMS), "pool": tuple(TIMM_POOLS)}, "timm")
+    return {
         "img_size": config.image_size,
         "patch_size": config.patch,
         "in_chans": config.channels,
@@ -154,39 +194,26 @@ def timm_arguments(config: Settings) -> dict[str, Any]:
         "embed_dim": config.width,
         "depth": config.layers,
         "num_heads": config.heads,
-        "mlp_ratio": (mlp.ups * mlp.hidden(config) + 0.5) / config.width,  # timm rounds down
         "qkv_bias": config.bias == "all",
-        "proj_bias": config.bias != "none",
-        "pre_norm": config.embedding_norm,
         "qk_norm": config.qk_norm,
-        "block_fn": BLOCKS[config.block],
         "norm_layer": partial(NORMS[config.norm], eps=epsilon(config)),
-        "attn_layer": ATTENTIONS[config.self_attention],
-        "mlp_layer": mlp_layer,
-        "act_layer": activation,
         "init_values": config.layer_scale or None,
         "class_token": config.pool == "cls",
-        "reg_tokens": config.registers,
         "no_embed_class": config.registers > 0 or not config.options.get("position.class_row", True),
-        "pos_embed": {"none": "none", "1d": "learn"}[config.position],
         "global_pool": TIMM_POOLS[config.pool],
-        "final_norm": config.final_norm != "none",
-        "fc_norm": config.final_norm == "after",
         "pos_drop_rate": config.dropout,
         "proj_drop_rate": config.dropout,
         "attn_drop_rate": config.attention_dropout,
         "patch_drop_rate": config.patch_dropout,
         "drop_path_rate": config.drop_path,
     }
-    if config.stem == "resnet":
-        arguments |= {"embed_layer": partial(HybridEmbed, backbone=ResNetStem(config).backbone), "patch_size": 1}
-    return arguments
 
 
 def check_combinations(config: Settings) -> None:
     if config.block == "parallel":
-        for key, only in {"mlp": "gelu", "self_attention": "full"}.items():
-            value = getattr(config, key)
+        only_values = {"mlp": "gelu", "self_attention": "full", "mlp.norm": False, "self_attention.norm": False}
+        for key, only in only_values.items():
+            value = (dict(config) | config.options).get(key, only)
             if value != only:
                 raise ValueError(f"{key}={value}: timm's parallel block has {only} only")
         if config.bias == "none":
@@ -209,13 +236,13 @@ def check_combinations(config: Settings) -> None:
 
 
 def config_of_timm(model: Any) -> Config:
-    classes = (VisionTransformer, VisionTransformerDistilled)
-    check_kinds(model, {"": classes, "blocks.0": tuple(BLOCKS.values())})
+    check_kinds(model, {"": (VisionTransformer, VisionTransformerDistilled, Eva)})
+    is_eva = type(model) is Eva
+    check_kinds(model, {"blocks.0": (EvaBlock,) if is_eva else tuple(BLOCKS.values())})
+    if is_eva:
+        check_eva(model)
     if model.num_classes == 1:
         raise ValueError("num_classes=1: this ViT has a head of at least 2")
-    position: Values = {"position": "none"}
-    if model.pos_embed is not None:
-        position = {"position": "1d", "position.class_row": not model.no_embed_class}
     settings_of = settings_of_block
     if type(model.blocks[0]) is ParallelScalingBlock:
         settings_of = settings_of_parallel_block
@@ -228,7 +255,7 @@ def config_of_timm(model: Any) -> Config:
         embedding_norm=is_present(model.norm_pre),
         final_norm=final_norm_of(model),
         **tokens_of_timm(model),
-        **position,
+        **position_of_timm(model),
         **stem_of_timm(model),
         **settings_of(model),
     )
@@ -239,7 +266,7 @@ def tokens_of_timm(model: Any) -> Values:
     pools = {timm_pool: pool for pool, timm_pool in TIMM_POOLS.items()}
     if model.global_pool not in pools:
         raise ValueError(f"global_pool={model.global_pool!r}: this ViT has {', '.join(pools)}")
-    if model.pool_include_prefix:
+    if getattr(model, "pool_include_prefix", False):
         raise ValueError("pool_include_prefix=True: this ViT averages the patches alone")
     pool = pools[model.global_pool]
     settings: dict[str, Any] = {"pool": pool, "registers": model.num_prefix_tokens - (pool == "cls")}
@@ -248,6 +275,18 @@ def tokens_of_timm(model: Any) -> Values:
     if type(model) is VisionTransformerDistilled:
         settings |= {"registers": 0, "objective.token": True}
     return settings
+
+
+def position_of_timm(model: Any) -> Values:
+    names = []
+    options: dict[str, Any] = {}
+    if model.pos_embed is not None:
+        names.append("1d")
+        options["position.class_row"] = not model.no_embed_class
+    if getattr(model, "rope", None) is not None:
+        names.append("rope2d")
+        options |= rope_of_eva(model)
+    return {"position": "+".join(names) or "none", **options}
 
 
 def activation_of(module: nn.Module) -> str:
@@ -265,13 +304,21 @@ def final_norm_of(model: Any) -> Literal["before", "after", "none"]:
 
 
 def settings_of_block(model: Any) -> Values:
-    check_kinds(model, {"blocks.0.attn": (Attention, DiffAttention), "blocks.0.mlp": (Mlp, GluMlp, SwiGLU)})
+    attentions = (EvaAttention, AttentionRope) if type(model) is Eva else (Attention, DiffAttention)
+    check_kinds(model, {"blocks.0.attn": attentions, "blocks.0.mlp": (Mlp, GluMlp, SwiGLU)})
     block = model.blocks[0]
+    attention = block.attn
+    qkv_bias = any(f"attn.{name}" in dict(block.named_parameters()) for name in ("qkv.bias", "q_bias", "q_proj.bias"))
+    scale = block.init_values if type(block) is EvaBlock else getattr(block.ls1, "init_values", None)
     settings = {
-        "heads": block.attn.num_heads,
-        "self_attention": {Attention: "full", DiffAttention: "differential"}[type(block.attn)],
-        **common_settings(block.norm1, block.attn.qkv, block.attn.proj, block.ls1, block.attn.q_norm),
+        "heads": attention.num_heads,
+        "mlp.norm": is_present(block.mlp.norm),
+        **common_settings(block.norm1, qkv_bias, attention.proj, scale, attention.q_norm),
     }
+    if type(attention) is DiffAttention:
+        settings["self_attention"] = "differential"
+    else:
+        settings["self_attention.norm"] = is_present(attention.norm)
     hidden = block.mlp.fc2.in_features
     if type(block.mlp) is Mlp:
         return settings | {"mlp_ratio": hidden / model.embed_dim, "mlp.activation": activation_of(block.mlp.act)}
@@ -287,20 +334,22 @@ def settings_of_parallel_block(model: Any) -> Values:
     if block.attn_out_proj.bias is None:
         raise ValueError("proj_bias=False: a parallel block keeps the bias of its MLP, which this ViT then has not")
     ratio = block.mlp_out_proj.in_features / model.embed_dim
-    common = common_settings(block.in_norm, block.in_proj, block.attn_out_proj, block.ls, block.q_norm)
+    scale = getattr(block.ls, "init_values", None)
+    qkv_bias = block.in_proj.bias is not None
+    common = common_settings(block.in_norm, qkv_bias, block.attn_out_proj, scale, block.q_norm)
     activation = activation_of(block.mlp_act)
     return {"block": "parallel", "heads": block.num_heads, "mlp_ratio": ratio, "mlp.activation": activation, **common}
 
 
-def common_settings(norm: Any, qkv: nn.Linear, out: nn.Linear, scale: Any, q_norm: nn.Module) -> Values:
-    biased = (qkv.bias is not None, out.bias is not None)
+def common_settings(norm: Any, qkv_bias: bool, out: nn.Linear, scale: float | None, q_norm: nn.Module) -> Values:
+    biased = (qkv_bias, out.bias is not None)
     if biased not in BIASES:
         raise ValueError("qkv_bias=True with proj_bias=False: this ViT has biases in all, all but qkv, or none")
     settings = {"bias": BIASES[biased], "qk_norm": is_present(q_norm), "norm.eps": norm.eps}
     if type(norm) is RmsNorm:
         settings["norm"] = "rms"
-    if is_present(scale):
-        settings["layer_scale"] = float(scale.init_values)
+    if scale:
+        settings["layer_scale"] = float(scale)
     return settings
 
 
@@ -324,17 +373,22 @@ def is_distilled(config: Settings) -> bool:
     return bool(config.options.get("objective.token"))
 
 
-def timm_class(config: Settings) -> type[VisionTransformer]:
+def timm_class(config: Settings) -> type[VisionTransformer | Eva]:
+    if "rope2d" in config.position:
+        return Eva
     return VisionTransformerDistilled if is_distilled(config) else VisionTransformer
 
 
-def timm_skeleton(config: Settings, model: Any) -> VisionTransformer:
+def timm_skeleton(config: Settings, model: Any) -> VisionTransformer | Eva:
     """Return timm's model for `config` on the meta device, with the classes of `model` where timm has several.
 
     Raises ValueError if there is none.
     """
     with torch.device("meta"):
-        arguments = timm_arguments(config) | {"num_classes": model.num_classes}
+        classes = {"num_classes": model.num_classes}
+        if type(model) is Eva:
+            return Eva(**eva_arguments(config, shared_arguments(config)) | layout_of(model) | classes)
+        arguments = timm_arguments(config) | classes
         if type(getattr(model.blocks[0], "mlp", None)) is SwiGLU:  # which has separate layers for gate and value
             arguments |= {"mlp_layer": SwiGLU, "mlp_ratio": (MLP[config.mlp].hidden(config) + 0.5) / config.width}
         return timm_class(config)(**arguments)

@@ -15,6 +15,7 @@ from commonfloor.options import JsonSettings
 from vitcore.keyed_random import RngKeys
 from vitcore.model.dropout import dropout
 from vitcore.model.initialization import Part, normal, stacked, xavier_uniform
+from vitcore.model.norm import norm
 from vitcore.settings import Settings
 
 
@@ -40,12 +41,14 @@ class FeedForward(Part):
 
     class Options(Part.Options):
         hidden: Annotated[int, Field(ge=1, le=2**20)] | None = None  #: The exact hidden width, in place of `mlp_ratio`.
+        norm: bool = False  #: Whether hidden vectors are normalized by `norm` (sub-LN, as in EVA-02: arXiv 2303.11331).
 
     def __init__(self, config: Settings, layer: int) -> None:
         super().__init__()
         hidden = self.hidden(config)
         bias = config.bias != "none"
         self.up = nn.Linear(config.width, self.ups * hidden, bias=bias)
+        self.norm = norm(config, hidden, config.options_of(self.slot, self.Options).norm)
         self.down = nn.Linear(hidden, config.width, bias=bias)
         self.dropout_up = dropout(config.dropout, f"mlp.up {layer}")
         self.dropout_down = dropout(config.dropout, f"mlp.down {layer}")
@@ -67,7 +70,8 @@ class FeedForward(Part):
         raise NotImplementedError
 
     def forward(self, x: Tensor, rng_keys: RngKeys = None) -> Tensor:
-        return self.dropout_down(self.down(self.dropout_up(self.activation(self.up(x)), rng_keys)), rng_keys)
+        hidden = self.dropout_up(self.activation(self.up(x)), rng_keys)  # (B, T, F)
+        return self.dropout_down(self.down(self.norm(hidden)), rng_keys)
 
 
 class GELU(FeedForward):

@@ -76,6 +76,16 @@ class Full(SelfAttention):
 
     numerics = 1
 
+    class Options(SelfAttention.Options):
+        norm: bool = False  #: Whether the joined heads are normalized by `norm` (sub-LN, as in EVA-02's CLIP models).
+
+    def __init__(self, config: Settings, layer: int) -> None:
+        super().__init__(config, layer)
+        self.norm = norm(config, config.width, config.options_of(self.slot, self.Options).norm)
+
+    def heads_joined(self, x: Tensor, context: Context) -> Tensor:
+        return self.norm(super().heads_joined(x, context))
+
 
 class Gated(SelfAttention):
     """Full attention with a sigmoid gate for each output channel (arXiv 2505.06708, variant G1).

@@ -55,12 +55,33 @@ TIMM: dict[str, dict[str, Any]] = {
         "global_pool": "map",
         "norm_layer": partial(nn.LayerNorm, eps=1e-2),
     },
+    "norms inside both branches": {"scale_mlp_norm": True, "scale_attn_norm": True, "qkv_bias": False},
+    "SwiGLU with a norm": {"mlp_layer": SwiGLU, "act_layer": nn.SiLU, "scale_mlp_norm": True},
     "differential": {"attn_layer": "diff"},
     "differential with query-key norm": {"attn_layer": "diff", "qk_norm": True},
     "parallel": PARALLEL,
     "parallel with attention pooling": PARALLEL | {"class_token": False, "global_pool": "map"},
     "parallel with tanh GELU": PARALLEL | {"act_layer": "gelu_tanh", "norm_layer": partial(nn.LayerNorm, eps=1e-2)},
     "parallel with all": PARALLEL | {"qkv_bias": False, "qk_norm": True, "init_values": 0.1, "pre_norm": True},
+}
+ROPE: dict[str, Any] = {"use_rot_pos_emb": True, "use_abs_pos_emb": False, "embed_dim": 48, "init_values": 0.1}
+EVA: dict[str, dict[str, Any]] = {
+    "no rotation": {"global_pool": "avg"},
+    "RoPE-ViT": ROPE | {"attn_type": "rope", "rope_grid_indexing": "xy", "rope_temperature": 100.0},
+    "mixed": ROPE | {"attn_type": "rope", "rope_grid_indexing": "xy", "rope_temperature": 10.0, "rope_type": "mixed"},
+    "mixed, rows first": ROPE | {"rope_type": "mixed", "rope_temperature": 10.0},
+    "rows first": ROPE | {"class_token": False, "num_reg_tokens": 2, "global_pool": "avg", "ref_feat_shape": (7, 7)},
+    "DINOv3": ROPE
+    | {"rope_type": "dinov3", "rope_temperature": 100.0, "rope_rotate_half": True, "num_reg_tokens": 4}
+    | {"swiglu_mlp": True, "swiglu_align_to": 8, "qkv_bias": False, "norm_layer": partial(nn.LayerNorm, eps=1e-5)},
+    "EVA-02": ROPE
+    | {"qkv_fused": False, "swiglu_mlp": True, "scale_mlp": True, "scale_attn_inner": True, "ref_feat_shape": 4},
+    "Perception Encoder": ROPE
+    | {"rope_grid_offset": 1.0, "rope_grid_indexing": "xy", "attn_type": "rope", "ref_feat_shape": (6, 6)}
+    | {"use_pre_transformer_norm": True, "use_post_transformer_norm": False, "use_fc_norm": False},
+    "rotary and learned positions": ROPE | {"use_abs_pos_emb": True, "num_reg_tokens": 1},
+    "mixed and learned positions": ROPE | {"use_abs_pos_emb": True, "no_embed_class": True, "rope_type": "mixed"},
+    "packed SwiGLU with query-key norm": ROPE | {"swiglu_mlp": True, "qk_norm": True, "rope_rotate_half": True},
 }
 PREFIX = ("class_token", "cls_token", "registers", "reg_token", "objective.token", "dist_token")
 PLACES = ("position.table", "pos_embed", "encoder.pos_embedding")
@@ -178,6 +199,45 @@ def test_distilled_model_becomes_a_vit_and_comes_back() -> None:
         assert far(back(images), theirs(images)) <= ROUNDING
 
 
+@pytest.mark.parametrize("settings", EVA.values(), ids=EVA)
+def test_eva_becomes_a_vit_and_comes_back(settings: dict[str, Any]) -> None:
+    """Logits and the gradient of the images are equal, at another grid too. Rotations are in float32."""
+    sizes = SMALL | {"dynamic_img_size": True, "global_pool": "token"}
+    theirs = scattered(timm.models.eva.Eva(**sizes | settings)).double()
+    with torch.no_grad():
+        for block in theirs.blocks:  # larger queries and keys, so that attention depends on the rotation
+            block.attn.requires_grad_(False)
+            for name, parameter in block.attn.named_parameters():
+                parameter.mul_(1.0 if "norm" in name else 5.0)
+    ours = from_timm(theirs).eval()
+    back = to_timm(ours)
+    assert type(back) is (type(theirs) if theirs.rope else timm.models.VisionTransformer)
+    for other, images in ((ours, pictures(ours)), (ours, torch.randn(2, 3, 24, 56)), (back, pictures(ours))):
+        logits, gradients = answers(theirs, images)
+        other_logits, other_gradients = answers(other, images)
+        assert far(other_logits, logits) <= TOLERANCE
+        assert far(other_gradients[""], gradients[""]) <= TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (ROPE | {"global_pool": "map"}, "global_pool='map': timm's Eva also pools the class token"),
+        (ROPE | {"rope_type": "mrope"}, "rope: RotaryEmbeddingMRope, where this ViT has RotaryEmbeddingCat or"),
+        (ROPE | {"rope_grid_offset": 0.5}, r"rope.grid_offset=0.5: this ViT has 0, and 1 without"),
+        (ROPE | {"use_post_norm": True}, "blocks.0: EvaBlockPostNorm, where this ViT has EvaBlock"),
+        (ROPE | {"attn_only_layer_scale": True}, "attn_only_layer_scale=True: this ViT scales both"),
+        (
+            ROPE | {"attn_type": "rope", "qkv_fused": False, "num_kv_heads": (3, 1)},
+            "blocks.1: num_kv_heads=1: this ViT has keys for each of its heads",
+        ),
+    ],
+)
+def test_what_this_vit_lacks_of_eva_is_named(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}"):
+        from_timm(timm.models.eva.Eva(**SMALL | settings))
+
+
 def test_converted_model_is_a_copy() -> None:
     """Dtype and mode are kept."""
     ours = from_timm(theirs := timm_model().double().eval())
@@ -212,7 +272,6 @@ def test_torchvision_model_becomes_a_vit_and_comes_back(settings: dict[str, Any]
         ({"global_pool": "avg", "pool_include_prefix": True}, "pool_include_prefix=True"),
         ({"num_classes": 1}, "num_classes=1"),
         ({"img_size": (32, 64)}, r"img_size=\(32, 64\): .*square"),
-        ({"scale_mlp_norm": True}, "blocks.0.mlp.norm: LayerNorm"),
         ({"qkv_bias": True, "proj_bias": False}, "qkv_bias=True with proj_bias=False"),
         ({"block_fn": ResPostBlock}, "blocks.0: ResPostBlock, where this ViT has Block or ParallelScalingBlock"),
         ({"block_fn": ParallelScalingBlock, "qkv_bias": False, "proj_bias": False}, "proj_bias=False: a parallel"),
@@ -250,6 +309,10 @@ HAS = ": timm's VisionTransformer has"
     [
         ({"objective": "mae"}, f"objective=mae{HAS}"),
         ({"position": "2d"}, f"position=2d{HAS}"),
+        ({"position": "rope2d", "pool": "map"}, f"pool=map{HAS}"),
+        ({"position": "rope2d", "position.origin": "center"}, "position.origin=center: timm has it with"),
+        ({"position": "rope2d", "position.mixed": True, "position.extent": 7.0}, "position.extent=7.0: timm has 0.0"),
+        ({"block": "parallel", "mlp.norm": True}, "mlp.norm=True: timm's parallel block has False only"),
         ({"position_at": "shared"}, f"position_at=shared{HAS}"),
         ({"position.combine": "concat"}, f"position.combine=concat{HAS}"),
         ({"stem": "conv"}, f"stem=conv{HAS}"),

@@ -1,7 +1,7 @@
 """Position embeddings that make attention depend on the offset of query and key. Shapes: as in sites.py."""
 
 import math
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -138,6 +138,12 @@ class RoPE2D(Formula):
         #: Base of the axial rates at which registers rotate, by their places on a square grid of their own (ViT-5:
         #: arXiv 2602.08071, with 100 and 4 registers). 0: registers are not rotated.
         register_base: Annotated[float, Field(ge=0)] = 0.0
+        #: Length of a side of every grid, in coordinates. 0: its number of patches. EVA-02 (arXiv 2303.11331) has the
+        #: number at pre-training, and DINOv3 (arXiv 2508.10104) has 4 pi.
+        extent: Annotated[float, Field(ge=0)] = 0.0
+        #: Where coordinates are 0: at the first patch, before it by one patch, or at the center as in DINOv3. A class
+        #: token is not rotated, as if it were there.
+        origin: Literal["first", "before", "center"] = "first"
 
         @model_validator(mode="after")
         def papers_base(self) -> Self:
@@ -154,7 +160,7 @@ class RoPE2D(Formula):
         self.register_table()
         if self.options.register_base:
             rates = self.magnitudes(self.options.register_base)
-            table = axial_rotations(rates, square_grid(config.registers))
+            table = axial_rotations(rates, columns_and_rows(square_grid(config.registers)))
             self.register_buffer("register_rotations", table.float(), persistent=False)
             self.first_register = int(POOLING[config.pool].class_token)
 
@@ -182,9 +188,17 @@ class RoPE2D(Formula):
 
     def formula(self, grid: Grid) -> Tensor:
         """Return cosines and sines (2, N, d_h / 2) for patches on `grid`; if mixed, columns and rows (2, N, 1)."""
+        places = self.coordinates(grid)
         if self.options.mixed:
-            return columns_and_rows(grid)
-        return axial_rotations(self.magnitudes(self.options.base), grid)
+            return places
+        return axial_rotations(self.magnitudes(self.options.base), places)
+
+    def coordinates(self, grid: Grid) -> Tensor:
+        """Return the column and the row of each patch (2, N, 1), as `extent` and `origin` define them, in float64."""
+        sizes = torch.tensor([[[grid[1]]], [[grid[0]]]], dtype=torch.float64)  # (2, 1, 1)
+        shifts = {"first": torch.zeros_like(sizes), "before": torch.ones_like(sizes), "center": (1 - sizes) / 2}
+        scale = self.options.extent / sizes if self.options.extent else 1.0
+        return (columns_and_rows(grid) + shifts[self.options.origin]) * scale
 
     def rotate(self, x: Tensor, layer: int, grid: Grid) -> Tensor:
         table = self.table_at(grid)
@@ -212,10 +226,13 @@ def columns_and_rows(grid: Grid) -> Tensor:
     return torch.stack([column, row])[..., None]
 
 
-def axial_rotations(rate: Tensor, grid: Grid) -> Tensor:
-    """Return the cosines and sines (2, N, 2 K) of rotations with the column, then with the row, at rates (K,)."""
+def axial_rotations(rate: Tensor, places: Tensor) -> Tensor:
+    """Return the cosines and sines (2, N, 2 K) of rotations with the column, then with the row, at rates (K,).
+
+    places: as for `rotations`.
+    """
     rates = torch.stack([torch.cat([rate, 0 * rate]), torch.cat([0 * rate, rate])])
-    return rotations(rates, columns_and_rows(grid))
+    return rotations(rates, places)
 
 
 def rotations(rates: Tensor, places: Tensor) -> Tensor:
