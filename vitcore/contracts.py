@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 import numpy as np
 import safetensors.torch
@@ -29,6 +30,7 @@ from vitcore.runtime.device import device_of
 from vitcore.sizes import is_reference
 from vitcore.training.evaluation import score
 from vitcore.training.loop import train
+from vitcore.training.objectives import OBJECTIVE
 from vitcore.training.run import Memory
 from vitcore.training.schedules import learning_rate
 from vitcore.training.state import Training
@@ -92,12 +94,13 @@ def learns(config: Config, slot: str, name: str, every: bool = True) -> None:
     training = Training(config, load(config))
     batch = training.batch()
     with torch.no_grad():
-        logits = training.forward(batch.images, batch.rng_keys)
-    shape = tuple(logits.shape)
-    wanted = (config.batch, config.classes)
+        outputs = training.forward(batch.images, batch.rng_keys)
     if slot != "objective":
+        shape = tuple(outputs.shape)
+        wanted = (config.batch, config.classes)
         assert shape == wanted, f"{slot}={name}: logits of shape {shape}, not (B, classes) = {wanted}"
-    assert logits.isfinite().all(), f"{slot}={name}: logits are not finite"
+    for tensor in outputs if isinstance(outputs, tuple) else (outputs,):
+        assert tensor.isfinite().all(), f"{slot}={name}: logits are not finite"
     before = [parameter.detach().clone() for parameter in training.model.parameters()]
     training.advance()
     training.advance()
@@ -346,18 +349,26 @@ def same_in_any_batch(slot: str, name: str) -> None:
 def learns_an_image_alone(slot: str, name: str) -> None:
     """Check that a batch's loss is the mean of its images' losses, and that validation scores are from 0 to 1."""
     config = tiny(slot, name)
-    training = Training(config, load(config))
-    training.model.double()
+    training = in_float64(config)
     batch = training.batch()
-    batch = batch._replace(images=batch.images.double())
     together = training.train_step.mean_loss(batch).item()
     alone = sum(training.train_step.mean_loss(image).item() for image in batch.split(1)) / config.batch
-    assert abs(together - alone) < EQUAL, f"{slot}={name}: an image's loss depends on the images beside it"
-    training.model.float()
+    depends = abs(together - alone) > EQUAL
+    compares = OBJECTIVE[name].compares
+    assert compares or not depends, f"{slot}={name}: an image's loss depends on the images beside it: compares = True"
     loss, right = score(training, training.data.val)
     assert len(right) == len(training.data.val), f"{slot}={name}: not one score for each image"
     assert math.isfinite(loss), f"{slot}={name}: its loss on validation images is not finite"
     assert 0 <= right.min() <= right.max() <= 1, f"{slot}={name}: a score is below 0 or above 1"
+
+
+def in_float64(config: Config) -> Training:
+    """Return a training run at its first step, in float64."""
+    data = load(config)
+    training = Training(config, replace(data, mean=data.mean.double(), std=data.std.double()))
+    training.model.double()
+    training.train_step.start_average()
+    return training
 
 
 def finite_rates(slot: str, name: str) -> None:

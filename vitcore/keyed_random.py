@@ -41,6 +41,13 @@ def image_keys(seed: int, epochs: Indices, places: Indices) -> Tensor:
     return torch.from_numpy(mix64(mix64(np.array([seed], np.uint64)) ^ image).view(np.int64))
 
 
+def view_keys(rng_keys: Tensor, views: int) -> Tensor:
+    """Return a key for each view of each image: (B * views,), the views of an image one after the other."""
+    if views == 1:
+        return rng_keys
+    return torch.stack([rng_keys ^ site_code(f"view {view}") for view in range(views)], dim=1).flatten()
+
+
 def site_code(site: str) -> int:
     """Return a signed 32-bit integer that stands for `site`, the name of a site in the model."""
     return int.from_bytes(hashlib.sha256(site.encode()).digest()[:4], "big", signed=True)

@@ -2,12 +2,9 @@
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 
-from vitcore.contracts import tiny
-from vitcore.data.splits import load
-from vitcore.training.state import Training
+from vitcore.contracts import in_float64, tiny
 from vitcore.variants import VARIANTS
 
 FILE = Path(__file__).with_name("golden.json")
@@ -17,10 +14,7 @@ TOLERANCE = {"optimizer=muon": 1e-4}  # its Newton-Schulz runs in bf16, which pr
 
 def loss(slot: str, name: str) -> float:
     """The objective after a few steps in float64: a number that any change of what is computed moves."""
-    config = tiny(slot, name)
-    data = load(config)
-    training = Training(config, replace(data, mean=data.mean.double(), std=data.std.double()))
-    training.model.double()
+    training = in_float64(tiny(slot, name))
     for _ in range(STEPS):
         training.advance()
     return training.train_step.mean_loss(training.batch()).item()

@@ -133,11 +133,21 @@ def couples_images(model: nn.Module) -> bool:
     return any(isinstance(module, _BatchNorm) for module in model.modules())
 
 
+def coupled_by(config: Settings, model: nn.Module) -> str:
+    """Return what couples the images of a batch, such as "batch norm", or "" if micro-batches change nothing."""
+    if OBJECTIVE[config.objective].compares:
+        return f"objective={config.objective}"
+    return "batch norm" if couples_images(model) else ""
+
+
 def check_micro_batch(config: Settings) -> None:
-    """Raise ConfigError if micro-batches are smaller than the batch and the model couples the images of a batch."""
-    if 0 < config.micro_batch < config.batch and couples_images(meta_model(config)[0]):
+    """Raise ConfigError if micro-batches are smaller than the batch and something couples the images of a batch."""
+    if not 0 < config.micro_batch < config.batch:
+        return
+    coupling = coupled_by(config, meta_model(config)[0])
+    if coupling:
         raise ConfigError(
-            f"micro_batch={config.micro_batch}: batch norm needs the whole batch at once: "
+            f"micro_batch={config.micro_batch}: {coupling} needs the whole batch at once: "
             f"0 or batch={config.batch}; less memory needs a lower batch"
         )
 

@@ -3,7 +3,7 @@
 Shapes: B images, C channels, N patches, T tokens (class token, registers and patches), D width.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -58,9 +58,11 @@ class ViT(Initial):
 
     def pooled(self, images: Tensor, rng_keys: RngKeys = None) -> Tensor:
         """Return the pooled vectors (B, D) that the head reads (equation 4 if the class token is pooled)."""
-        context = self.context(images, rng_keys)
-        x = self.embed(images, context)  # z_0 (B, T, D)
-        x = self.pool.gather(self.encoder(x, context))  # z_L (B, T, D), or a part of every layer
+        return self.pool_states(self.states(images, rng_keys))
+
+    def pool_states(self, states: Iterable[Tensor]) -> Tensor:
+        """Return the pooled vectors (B, D) from the result of `states`."""
+        x = self.pool.gather(states)  # z_L (B, T, D), or a part of every layer
         if self.config.final_norm == "before":
             return self.pool(self.encoder.norm(x), self.prefix)  # (B, D)
         return self.encoder.norm(self.pool(x, self.prefix))

@@ -104,8 +104,11 @@ def kernel_name(config: Settings, device: str) -> str:
     return FREE
 
 
-def compute_in_precision(config: Settings, function: Callable[..., Tensor], *inputs: Any) -> Tensor:
-    """Return `function(images, ...)` with precision and attention kernel of `config`. A bf16 result becomes float32."""
+def compute_in_precision(config: Settings, function: Callable[..., Any], *inputs: Any) -> Any:
+    """Return `function(images, ...)` with precision and attention kernel of `config`, and bf16 tensors as float32.
+
+    The function returns a tensor or a tuple of tensors.
+    """
     device = inputs[0].device.type
     bf16 = config.precision == "bf16"
     casting = bf16 or torch.is_autocast_enabled(device)  # entered only if needed: it slows down small models
@@ -114,7 +117,14 @@ def compute_in_precision(config: Settings, function: Callable[..., Tensor], *inp
         use_kernels(config, device),
     ):
         result = function(*inputs)
-    return result.float() if result.dtype == torch.bfloat16 else result
+    if isinstance(result, tuple):
+        return tuple(in_float32(tensor) for tensor in result)
+    return in_float32(result)
+
+
+def in_float32(tensor: Tensor) -> Tensor:
+    """Return a bf16 tensor in float32, and other tensors as they are."""
+    return tensor.float() if tensor.dtype == torch.bfloat16 else tensor
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """What `torch.optim` lacks: Lion, schedule-free AdamW, and averages of the weights."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,6 +23,7 @@ class Average:
         self.names = list(weights)
         self.live = list(weights.values())
         self.mean = [tensor.clone() for tensor in self.live]
+        self.copied = [not tensor.is_floating_point() for tensor in self.live]
 
     def rate(self, steps: int) -> float:
         """Return 1 - d after `steps` steps."""
@@ -31,12 +33,12 @@ class Average:
     def update(self, rate: float | Tensor) -> None:
         """Move the average toward the weights by the fraction `rate`, which is a tensor if a CUDA graph reads it."""
         mean, live = list[Tensor](), list[Tensor]()
-        for averaged, current in zip(self.mean, self.live, strict=True):
-            if averaged.is_floating_point():
+        for averaged, current, copied in zip(self.mean, self.live, self.copied, strict=True):
+            if copied:
+                averaged.copy_(current)
+            else:
                 mean.append(averaged)
                 live.append(current)
-            else:
-                averaged.copy_(current)
         if isinstance(rate, Tensor):
             torch._foreach_lerp_(mean, live, [rate] * len(mean))
         else:
@@ -57,6 +59,24 @@ class Average:
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
         copy_tensors([tensors[name] for name in self.names], self.mean)
+
+
+class AveragedTeacher(Average):
+    """The moving average of a student's parameters, held by a copy of the student that teaches it. Buffers are copied.
+
+    rate_of: the number of steps -> 1 - d after these steps.
+    """
+
+    def __init__(self, student: nn.Module, rate_of: Callable[[int], float]) -> None:
+        super().__init__(student, 0.0)
+        self.rate_of = rate_of
+        self.teacher = copy.deepcopy(student).requires_grad_(False).eval()
+        self.mean = list(self.teacher.state_dict().values())  # the teacher's own tensors
+        parameters = {name for name, _ in student.named_parameters()}
+        self.copied = [name not in parameters for name in self.names]
+
+    def rate(self, steps: int) -> float:
+        return self.rate_of(steps)
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ from vitcore.data.augment import AUGMENT, Staged, augments_in_graph
 from vitcore.data.batch_augmentation import erase, mixed, mixing_choices
 from vitcore.data.splits import Data, Order
 from vitcore.data.stream import Ahead, Stored
-from vitcore.keyed_random import Indices, RngKeys, image_keys
+from vitcore.keyed_random import Indices, RngKeys, image_keys, view_keys
 from vitcore.runtime.device import send
 from vitcore.settings import Settings
 from vitcore.training.distributed import Ranks
@@ -25,8 +25,9 @@ class Inputs(NamedTuple):
     """The inputs that change from step to step. All other tensors of a step stay at their addresses.
 
     indices (B,): of the images, in the training data. pixels (B, C, S, S): uint8 images, if they are streamed or
-    already augmented. rng_keys (B,): random keys of the images. choices (B, n): random choices of the augmentation.
-    mixing (6,): random numbers of mixup and CutMix. All but `indices` are None in a step that does not need them.
+    already augmented (B * views, ...). rng_keys (B,): random keys of the images. choices (B * views, n): random choices
+    of the augmentation. mixing (6,): random numbers of mixup and CutMix. All but `indices` are None in a step that does
+    not need them.
     """
 
     indices: Tensor
@@ -43,8 +44,9 @@ class Inputs(NamedTuple):
 class Batch(NamedTuple):
     """A batch of model inputs with their targets.
 
-    images (B, C, H, W): standardized. targets: labels (B,), soft labels (B, classes) of mixed images, or the targets of
-    an objective without labels. rng_keys (B,): random keys of the images, or None.
+    images (B, C, H, W), or (B, views, C, H, W) for an objective with several views: standardized. targets: labels (B,),
+    soft labels (B, classes) of mixed images, or the targets of an objective without labels. rng_keys (B,): random keys
+    of the images, or None.
     """
 
     images: Tensor
@@ -114,10 +116,11 @@ class Batches:
         """Return `inputs` with the augmentation's choices or augmented images, or unchanged without augmentation."""
         if inputs.rng_keys is None or self.config.augment == "none":
             return inputs
+        rng_keys = view_keys(inputs.rng_keys, self.objective.views)
         if self.augments_in_graph and isinstance(self.augment, Staged):
-            return inputs._replace(choices=self.augment.choices(inputs.rng_keys, self.side))
+            return inputs._replace(choices=self.augment.choices(rng_keys, self.side))
         on_device = inputs._replace(indices=send(inputs.indices, self.device))
-        return inputs._replace(pixels=self.augment(self.pixels(on_device), inputs.rng_keys))
+        return inputs._replace(pixels=self.augment(self.pixels(on_device), rng_keys))
 
     def send(self, inputs: Inputs) -> Inputs:
         return inputs.map(partial(send, device=self.device))
@@ -134,21 +137,26 @@ class Batches:
         images = self.data.standardize(pixels)
         if self.config.random_erasing:
             assert inputs.rng_keys is not None
-            images = erase(images, inputs.rng_keys, self.config.random_erasing, self.config.random_erasing_fill)
+            rng_keys = view_keys(inputs.rng_keys, self.objective.views)
+            images = erase(images, rng_keys, self.config.random_erasing, self.config.random_erasing_fill)
+        if self.objective.views > 1:
+            images = images.unflatten(0, (-1, self.objective.views))  # (B, V, C, H, W)
         targets = self.objective.targets(pixels, labels, inputs.rng_keys)
         if inputs.mixing is not None:
             images, targets = mixed(images, targets, self.config, inputs.mixing)
         return Batch(images, targets, inputs.rng_keys)
 
     def pixels(self, inputs: Inputs) -> Tensor:
-        """Return the uint8 images (B, C, S, S) to augment, uncropped if the augmentation crops."""
+        """Return the uint8 images (B * views, C, S, S) to augment, uncropped if the augmentation crops."""
         train = self.data.train
         if isinstance(train.pixels, Stored):
             pixels = inputs.pixels
             assert pixels is not None
         else:
             pixels = train.pixels[inputs.indices]
-        return pixels if self.augment.cuts else train.evaluation_view(pixels)
+        if not self.augment.cuts:
+            pixels = train.evaluation_view(pixels)
+        return pixels.repeat_interleave(self.objective.views, dim=0) if self.objective.views > 1 else pixels
 
 
 def rank_indices(order: Order, part: Indices, batch: int, step: int) -> Indices:

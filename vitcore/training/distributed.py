@@ -25,6 +25,7 @@ from vitcore.keyed_random import Indices
 from vitcore.model.build import Model, build, couples_images
 from vitcore.runtime.memory import call_shrinking
 from vitcore.settings import Settings
+from vitcore.training.objectives import OBJECTIVE
 
 Batch = TypeVar("Batch")
 Result = TypeVar("Result")
@@ -232,6 +233,8 @@ def check_ranks(config: Settings) -> None:
         missing = f"only {count} here, and " if config.device != "cpu" and count < config.gpus else ""
         limit = f"batch={config.batch} has fewer than two images for each: at most {fitting}"
         raise ConfigError(f"gpus={config.gpus}: {missing}{limit}")
+    if OBJECTIVE[config.objective].compares:
+        raise ConfigError(f"gpus={config.gpus}: objective={config.objective} compares the images of a batch: must be 1")
     if config.device == "cpu":
         with torch.device("meta"):
             tied = couples_images(build(config))

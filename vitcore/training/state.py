@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import astuple, dataclass
+from typing import Any
 
 import safetensors.torch
 import torch
@@ -21,6 +22,7 @@ from vitcore.model.vit import ViT
 from vitcore.runtime.device import compute_in_precision
 from vitcore.runtime.memory import evaluation_batch
 from vitcore.settings import Settings
+from vitcore.training.algorithms import Average
 from vitcore.training.batches import Batch
 from vitcore.training.distributed import ALONE, Ranks
 from vitcore.training.optimizer_state import INDEX
@@ -85,7 +87,6 @@ class Training:
         self.objective = self.train_step.objective
         self.model = self.train_step.model
         self.optimizer = self.train_step.optimizer
-        self.average = self.train_step.average
         self.evaluation_batch = evaluation_batch(config, self.device)
         self.suspicion = Suspicion()
         self.patches = patch_sizes(config)
@@ -120,12 +121,16 @@ class Training:
         draw = generator("patch", self.config.seed, self.step).random_sample()
         return self.model.at_patch(self.patches[int(draw * len(self.patches))])
 
+    @property
+    def average(self) -> Average | None:
+        return self.train_step.average
+
     def averaged(self) -> AbstractContextManager[None]:
         """Return a context in which the model has its averaged weights, if there are any."""
         return self.average.in_place() if self.average else nullcontext()
 
-    def forward(self, images: Tensor, keys: RngKeys = None) -> Tensor:
-        """Return the model's output in float32 for images (B, C, H, W) and their keys (B,)."""
+    def forward(self, images: Tensor, keys: RngKeys = None) -> Any:
+        """Return the model's outputs in float32 for images (B, C, H, W) and their keys (B,)."""
         return compute_in_precision(self.config, self.model, images, keys)
 
     def batch(self) -> Batch:

@@ -10,12 +10,11 @@ from torch import Tensor, nn
 
 from commonfloor.messages import reason
 from vitcore.data.splits import Data
-from vitcore.model.build import Model, OtherModel, build, couples_images
+from vitcore.model.build import Model, OtherModel, build, coupled_by
 from vitcore.runtime.compile_cache import compile_model, compiles
 from vitcore.runtime.device import compute_in_precision
 from vitcore.runtime.memory import out_of_memory
 from vitcore.settings import Settings
-from vitcore.training.algorithms import Average
 from vitcore.training.batches import Batch, Batches, Inputs
 from vitcore.training.distributed import Ranks, Replica
 from vitcore.training.objectives import OBJECTIVE, Classification
@@ -25,8 +24,6 @@ from vitcore.training.pretrained import Teacher, Weights, copy_weights
 from vitcore.training.run import Facts
 from vitcore.training.schedules import learning_rate
 from vitcore.training.step_graph import NONE, WARM_UP, NotCaptured, StepGraph, eager_reason
-
-TIED = "batch norm needs the whole batch at once: lower batch"
 
 
 class TrainStep:
@@ -51,15 +48,14 @@ class TrainStep:
         self.parameters = list(self.model.parameters())  # once: collecting them slows down small models
         self.optimizer = make_optimizer(self.model, config)
         self.optimizer_state = OptimizerState(self.optimizer, self.model, config.optimizer)
-        self.average = OPTIMIZER[config.optimizer].average(self.model, self.optimizer)
-        if config.ema:
-            self.average = Average(self.model, config.ema)
+        self.start_average()
         self.average_rate: float | Tensor = 0.0  # fraction by which the average moves toward the weights
 
         self.replica = Replica[Batch](ranks, self.model)
         self.part = ranks.largest_part(config.batch)
         self.micro_batch = min(config.micro_batch or self.part, self.part)
-        self.indivisible = TIED if couples_images(self.model) else ""
+        coupling = coupled_by(config, self.model)
+        self.indivisible = f"{coupling} needs the whole batch at once: lower batch" if coupling else ""
         self.facts: Facts = {}
         self.trained: Callable[..., Any] = self.model  # or the compiled model
         self.compiling = compiles(config, self.device.type)
@@ -78,6 +74,11 @@ class TrainStep:
         fixed_shapes = self.device.type != "cpu" or self.graph is not None
         drops = isinstance(self.model, OtherModel) and self.model.drops
         self.batches = Batches(config, data, ranks, self.objective, fixed_shapes, keyed=drops)
+
+    def start_average(self) -> None:
+        """Start to average the weights from their present values, if the objective or the optimizer has an average."""
+        of_optimizer = OPTIMIZER[self.config.optimizer].average(self.model, self.optimizer)
+        self.average = self.objective.average(self.model) or of_optimizer
 
     def __call__(self, step: int) -> Tensor:
         """Take step `step`, counted from 0, and return this rank's loss. Its mean over the ranks is the step's loss.
@@ -106,6 +107,7 @@ class TrainStep:
             nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
         with self.optimizer_state.verified_step():
             self.optimizer.step()
+        self.objective.finish_step(self.model, self.ranks.mean)
         if self.average:
             self.average.update(self.average_rate)
         return loss
@@ -113,6 +115,7 @@ class TrainStep:
     def backward(self, batch: Batch, size: int) -> Tensor:
         """Compute the gradients of `batch` in micro-batches of `size` images, and return this rank's loss."""
         self.optimizer.zero_grad()
+        self.objective.start_batch(self.model)
         total = torch.zeros((), device=self.device)
         for micro_batch in self.replica.micro_batches(batch.split(size)):
             loss = self.replica.loss(self.mean_loss, micro_batch)
@@ -140,8 +143,9 @@ class TrainStep:
         return self.micro_batch if self.micro_batch < self.part else 0
 
     def set_rates(self, step: int) -> None:
-        """Set the learning rate and the rate of the average, in place if a CUDA graph reads them."""
+        """Set all that depends on the step, such as the learning rate, in place if a CUDA graph reads it."""
         set_rate(self.optimizer, learning_rate(step, self.config))
+        self.objective.start_step(self.model, step)
         if self.average is None:
             return
         rate = self.average.rate(step + 1)

@@ -1,6 +1,7 @@
 """The interface of an objective, and the prediction of the class, with or without a teacher or a distillation token."""
 
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from vitcore.model.initialization import Initial, initialize, normal
 from vitcore.model.pooling import POOLING, Pooling
 from vitcore.model.vit import ViT
 from vitcore.settings import Settings
+from vitcore.training.algorithms import Average
 from vitcore.variant import Variant
 
 NO_EPOCH = 2**32 - 1  # the epoch of an evaluation's random keys, which no training run reaches
@@ -26,15 +28,34 @@ class Objective(Variant):
     slot = "objective"
     keyed: ClassVar[bool] = False  # whether model and targets need the images' random keys, even in evaluations
     labels: ClassVar[bool] = True  # whether each image is simply right or wrong, so that arms can be paired by image
+    compares: ClassVar[bool] = False  # whether the loss compares the images of a batch, which then stays undivided
     predicted: ClassVar[str] = ""  # what its metrics are of, such as "masked pixels"; "" for the images' classes
 
     def __init__(self, config: Settings) -> None:
         self.config = config
+        self.views = 1  # copies of an image, each augmented anew; from 2, images are (B, views, C, H, W) in training
 
     @classmethod
     def model(cls, config: Settings) -> ViT:
-        """Return the model to train. It maps images (B, C, H, W) and their random keys (B,) to logits (B, ...)."""
+        """Return the model to train. It maps images (B, C, H, W) and their random keys (B,) to outputs.
+
+        Outputs are logits (B, ...), or a tuple of tensors (B, ...) of all that the loss needs. In evaluation, the
+        outputs of a model that predicts classes are logits (B, classes).
+        """
         raise NotImplementedError
+
+    def average(self, model: nn.Module) -> Average | None:
+        """Return the averaged weights to evaluate and save, or None for the weights of the model or the optimizer."""
+        return Average(model, self.config.ema) if self.config.ema else None
+
+    def start_step(self, model: nn.Module, step: int) -> None:
+        """Set the model's buffers that follow a schedule, in place, before step `step`, counted from 0."""
+
+    def start_batch(self, model: nn.Module) -> None:
+        """Prepare the model's buffers for the micro-batches of a step, which may be tried again in smaller ones."""
+
+    def finish_step(self, model: nn.Module, mean: Callable[[Tensor], Tensor]) -> None:
+        """Update the model's buffers in place after a step. mean: returns the mean of a tensor over the ranks."""
 
     def keys(self, index: Indices) -> RngKeys:
         """Return the random keys (n,) of images for every evaluation, on the CPU, or None if none are needed.
@@ -52,13 +73,14 @@ class Objective(Variant):
         """
         raise NotImplementedError
 
-    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean loss of a batch, by default cross-entropy. logits: the model's output in training mode."""
-        return F.cross_entropy(logits, targets, label_smoothing=self.config.label_smoothing)
+    def loss(self, outputs: Any, targets: Tensor) -> Tensor:
+        """Return the mean loss of a batch, by default cross-entropy. outputs: the model's, in training mode."""
+        return F.cross_entropy(outputs, targets, label_smoothing=self.config.label_smoothing)
 
-    def answers(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return what `scores` needs of a batch's logits (B, ...), with one row for each image."""
-        return logits
+    def answers(self, outputs: Any, targets: Tensor) -> Tensor:
+        """Return what `scores` needs of the model's outputs in evaluation mode, with one row for each image."""
+        assert isinstance(outputs, Tensor)
+        return outputs
 
     def remembered(self, targets: Tensor) -> Tensor:
         """Return what `scores` needs of a batch's targets (B, ...), with one row for each image."""

@@ -6,7 +6,7 @@ decoder.
 """
 
 import math
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +23,7 @@ from vitcore.model.position import POSITION, Context, Grid, check_patches_may_le
 from vitcore.model.stem import STEM
 from vitcore.model.vit import Encoder, ViT
 from vitcore.settings import Settings
-from vitcore.training.objectives.classification import Objective
+from vitcore.training.objectives.self_supervised import SelfSupervised
 
 SHADES = 8  # shades of a channel: 3 bits
 CHOICE = site_code("masked patch choice")
@@ -33,15 +33,10 @@ MASKED = site_code("masked autoencoder")
 EPSILON = 1e-6  # added to a patch's variance, as in the reference implementation
 
 
-class Masking(Objective):
-    """Base class of objectives that predict masked patches, without labels.
+class Masking(SelfSupervised):
+    """Base class of objectives that predict masked patches."""
 
-    In training, the masks are a function of (seed, epoch, image). In evaluations, they are a function of (seed, image).
-    """
-
-    keyed = True
-    labels = False
-    without: ClassVar[tuple[str, ...]] = ("mixup", "cutmix", "patch_dropout")  # settings that must be 0
+    without = (*SelfSupervised.without, "patch_dropout")
 
     def __init__(self, config: Settings) -> None:
         super().__init__(config)
@@ -49,17 +44,9 @@ class Masking(Objective):
 
     @classmethod
     def check(cls, config: Settings) -> None:
-        objective = f"objective={config.objective}"
-        if config.model:
-            raise ConfigError(f"model={config.model}: {objective} works only with this package's ViT")
-        if config.head != "linear":
-            raise ConfigError(f"head={config.head}: {objective} needs head=linear")
-        for name in cls.without:
-            value = getattr(config, name)
-            if value:
-                raise ConfigError(f"{name}={value}: must be 0 with {objective}")
+        super().check(config)
         if math.prod(config.grid) < 2:
-            raise ConfigError(f"patch={config.patch}: {objective} needs at least two patches")
+            raise ConfigError(f"patch={config.patch}: objective={config.objective} needs at least two patches")
 
 
 class MaskedPatch(Masking):
