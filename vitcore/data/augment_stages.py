@@ -4,7 +4,6 @@ An amount is an operation's magnitude in the unit of the operation, such as pixe
 from 0 to 30, is an index into the amounts of an operation.
 """
 
-import math
 from itertools import permutations
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -15,13 +14,13 @@ from torch import Tensor
 
 from commonfloor.options import ConfigError
 from vitcore.data import image_ops
+from vitcore.data.boxes import crop_by_products, random_boxes
 from vitcore.data.lookup import describe
-from vitcore.keyed_random import integers_on_cpu, site_code, uniforms
+from vitcore.keyed_random import integers_on_cpu, site_code
 from vitcore.runtime.device import send
 from vitcore.settings import Settings
 from vitcore.variant import Variant
 
-TRIES = 10  # random boxes per image
 GROUP = 64  # number of images resized at once on a GPU, which limits the memory used
 LARGE = 2**15  # bytes of a large image; a CPU flips large images one at a time, so that they stay in its cache
 LEVELS = 31  # number of magnitudes, as in torchvision
@@ -138,19 +137,7 @@ class RandomBox(Stage):
         self.ratio = options.ratio
 
     def choices(self, rng_keys: Tensor, side: int) -> Tensor:
-        uniform = uniforms(rng_keys, site_code("box"), 4 * TRIES).view(-1, TRIES, 4)
-        share, aspect, down, across = uniform.unbind(dim=2)  # (B, TRIES)
-        pixels = side**2 * (self.area + (1 - self.area) * share)
-        aspect = ((2 * aspect - 1) * math.log(self.ratio)).exp()
-        width = (pixels * aspect).sqrt().round()
-        height = (pixels / aspect).sqrt().round()
-        fits = (width > 0) & (width <= side) & (height > 0) & (height <= side)
-        top = (down * (side - height + 1)).floor()
-        left = (across * (side - width + 1)).floor()
-        tries = torch.stack([top, left, height, width], dim=2).long()  # (B, TRIES, 4)
-        first_fit = tries[torch.arange(len(rng_keys)), fits.int().argmax(dim=1)]
-        # the first that fits, or the whole image
-        return torch.where(fits.any(dim=1, keepdim=True), first_fit, torch.tensor([0, 0, side, side]))
+        return random_boxes(rng_keys, side, (self.area, 1.0), self.ratio)
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
         if fixed or images.device.type != "cpu":  # one image at a time would take three launches each
@@ -174,34 +161,6 @@ def center_crop(images: Tensor, crop: int, size: int) -> Tensor:
     box = torch.zeros(len(images), 4, dtype=torch.int64, device=images.device)
     box[:, 2:] = crop  # made on the device, so that a CUDA graph can hold it
     return crop_by_products(middle, box, size)
-
-
-def crop_by_products(images: Tensor, boxes: Tensor, size: int) -> Tensor:
-    """Crop uint8 images (B, C, S, S) to their boxes (B, 4) and resize the crops to (B, C, size, size).
-
-    boxes: top, left, height and width in pixels, on the images' device. Resizing is bilinear with antialiasing. Pixels
-    differ from those of `F.interpolate` by at most one level, because matrix products round differently.
-    """
-    top, left, height, width = boxes.unbind(dim=1)
-    rows = resize_weights(top, height, size, images.shape[2])  # (B, size, H)
-    columns = resize_weights(left, width, size, images.shape[3])  # (B, size, W)
-    plain = images.to(torch.float32, memory_format=torch.contiguous_format)
-    pieces = rows[:, None] @ (plain @ columns[:, None].transpose(2, 3))  # (B, C, size, size), separable by axis
-    return pieces.round_().clamp_(0, 255).to(torch.uint8)
-
-
-def resize_weights(start: Tensor, length: Tensor, size: int, side: int) -> Tensor:
-    """Return the weights (B, size, side) of `side` input pixels in each of `size` output pixels, along one axis.
-
-    An output pixel's weights form a triangle. The half-width is the output pixel's width in the input, at least 1.
-    start, length: first pixel (B,) and number of pixels (B,) of the boxes along this axis.
-    """
-    scale = (length / size)[:, None, None]
-    centers = (torch.arange(size, device=start.device) + 0.5)[:, None] * scale  # (B, size, 1), in the box
-    pixels = torch.arange(side, device=start.device) - start[:, None, None] + 0.5  # (B, 1, side)
-    inside = (pixels > 0) & (pixels < length[:, None, None])
-    triangle = (1 - (pixels - centers).abs() / scale.clamp(min=1)).clamp(min=0) * inside
-    return triangle / triangle.sum(dim=2, keepdim=True)
 
 
 class Operation(NamedTuple):

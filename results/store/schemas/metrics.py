@@ -25,7 +25,12 @@ LOWER_IS_BETTER = re.compile(  # words of a name; flops and params are counts on
     r"|\b(flops|params)$"
 )
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-OF_OBJECTIVE = {"masked-patch": " of predicted colors", "mae": " of masked pixels"}  # objective -> end of a label
+OF_OBJECTIVE = {  # objective -> end of a label
+    "masked-patch": " of predicted colors",
+    "mae": " of masked pixels",
+    "dino": " of prototypes of other views",
+    "ijepa": " of masked features",
+}
 ACCURACY: dict[str, Any] = {
     "higher_is_better": True,
     "is_accuracy": True,
