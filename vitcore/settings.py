@@ -33,8 +33,8 @@ class Settings(Options):
     shorthands: ClassVar[tuple[str, ...]] = ("epochs",)  # accepted, never stored
 
     # the data
-    #: The built-in dataset `digits`, a downloaded dataset, `imagefolder:PATH`, a pack, or a name that ablate.toml
-    #: maps to a folder.
+    #: The built-in dataset `digits`, a downloaded dataset, `imagefolder:PATH`, `hf:PATH`, `parquet:GLOB`, `wds:GLOB`,
+    #: a pack, or a name that ablate.toml maps to a folder.
     data: str = "digits"
     image_size: Count  #: Height and width of the model's input in pixels. From the data unless set.
     channels: Count  #: Number of channels of an image. From the data unless set.

@@ -44,7 +44,11 @@ def download(
 def pack(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The pack's name, as in data=NAME.")],
     source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="A folder of class folders, a .tar of them, or timm:DATASET.")
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A folder of class folders, a .tar of them, hf:FOLDER, parquet:GLOB, wds:GLOB or timm:DATASET.",
+        ),
     ],
     data_dir: parameters.DataDir = None,
     size: Annotated[
@@ -88,6 +92,7 @@ def pack(
         ablate data pack pets ~/photos --data-dir ~/datasets
         ablate data pack imagenet /data/imagenet --size 256 --format jpeg
         ablate data pack imagenet-real /data/imagenet/val --test-only --labels real.json
+        ablate data pack cifar100 'parquet:cifar100/*.parquet#label=fine_label'
     """
     home = data_home(data_dir)
     options = {"size": size, "crop": crop, "format": format}

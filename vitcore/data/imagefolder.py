@@ -10,17 +10,27 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Generic, NoReturn, TypeVar
+from typing import Generic, NoReturn, Protocol, TypeVar
 
 import numpy as np
+from PIL.Image import Image
 
 from commonfloor.files import read_bytes
 from commonfloor.messages import reason
 from commonfloor.options import ConfigError
 from vitcore.data.dataset import About, Bytes, Raw, small_class
-from vitcore.data.decode import DECODING, LARGEST, SUFFIXES, Facts, facts, is_translucent, middle_square, open_image
+from vitcore.data.decode import (
+    DECODING,
+    LARGEST,
+    SUFFIXES,
+    Facts,
+    facts,
+    is_translucent,
+    middle_square,
+    open_content,
+    unreadable_error,
+)
 from vitcore.data.shuffle import Indices, stratified_split
 
 TEST_SHARE = 0.2
@@ -41,7 +51,8 @@ Result = TypeVar("Result")
 class Listing(Generic[File]):
     """The image files of a dataset, with their labels (M,) and the indices of the training and the test images.
 
-    parts: the names of the folders of training and test images, or () if a fifth of each class is for testing.
+    parts: the names of the folders of training and test images, or () if a fifth of each class is for testing. origin:
+    what precedes an image's name in messages. header: what identifies the images beside their own identities.
     """
 
     files: Sequence[File]
@@ -50,19 +61,56 @@ class Listing(Generic[File]):
     train: Indices
     test: Indices
     parts: tuple[str, ...] = ()
+    origin: str = ""
+    header: bytes = b""
 
 
-def list_folder(root: Path) -> Listing[Path]:
-    """Return the images in a folder with their labels and split; raise ConfigError if its layout is invalid."""
+class StoredImage(Protocol):
+    """An image in a file. name: for messages. identity: what belongs to the image's id beside its content.
+
+    size: bytes of its file.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def identity(self) -> bytes: ...
+    @property
+    def size(self) -> int: ...
+    def read(self) -> bytes:
+        """Return the encoded image. Raises OSError or ValueError if it cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFile:
+    """A file of an image. name: its path in the folder of all images."""
+
+    path: Path
+    name: str
+
+    @property
+    def identity(self) -> bytes:
+        return name_bytes(self.name)
+
+    @property
+    def size(self) -> int:
+        return self.path.stat().st_size
+
+    def read(self) -> bytes:
+        return read_bytes(self.path, LARGEST)
+
+
+def folder_images(root: Path) -> Listing[StoredImage]:
+    """Return the images of `list_images`."""
     listing = list_images(root)
-    why = small_class(listing.labels, listing.train, listing.classes)
-    if why:
-        refuse(root, why)
-    return listing
+    files = [ImageFile(file, file.relative_to(root).as_posix()) for file in listing.files]
+    return Listing(
+        files, listing.labels, listing.classes, listing.train, listing.test, listing.parts, f"imagefolder:{root}/"
+    )
 
 
 def list_images(root: Path) -> Listing[Path]:
-    """Return the images in a folder, also if a class is too small; raise ConfigError if its layout is invalid."""
+    """Return the images in a folder with their labels and split; raise ConfigError if its layout is invalid."""
     if not root.is_dir():
         refuse(root, "no such folder")
     if not is_utf8(str(root.resolve())):
@@ -227,26 +275,24 @@ def refuse(path: Path, reason: str) -> NoReturn:
     raise ConfigError(f"data=imagefolder:{path}: {reason}")
 
 
-@cache
-def describe_folder(root: Path) -> About:
-    """Return the facts about a folder of images. The first image gives the size, by its shorter side.
+def describe_images(listing: Listing[StoredImage]) -> About:
+    """Return the facts about images in files. The first image gives the size, by its shorter side.
 
     The images are gray if all of them are. Files are read, and decoded only where `facts` needs it or pixels may be
-    transparent. Raises ConfigError if the folder is invalid or `facts` finds a file broken.
+    transparent. Raises ConfigError if `facts` finds an image broken.
     """
-    listing = list_folder(root)
-    total = hashlib.sha256()
+    total = hashlib.sha256(listing.header)
     images: list[Facts] = []
     broken: list[str] = []
-    for file, (sha256, image_facts) in zip(listing.files, in_threads(read_facts, listing.files), strict=True):
-        total.update(name_bytes(file.relative_to(root).as_posix()) + b"\0" + sha256)
+    for image, (sha256, image_facts) in zip(listing.files, in_threads(read_facts, listing.files), strict=True):
+        total.update(image.identity + b"\0" + sha256)
         if isinstance(image_facts, Facts):
             images.append(image_facts)
         else:
-            broken.append(f"{file}: {image_facts}")
-    refuse_broken(broken)
+            broken.append(f"{image.name}: {image_facts}")
+    refuse_broken(listing, broken)
     fingerprint: dict[str, str | int] = {"images": len(listing.files), "sha256": total.hexdigest()}
-    if any(image.orientation != 1 for image in images) or has_translucent(listing.files, images):
+    if any(image.orientation != 1 for image in images) or has_translucent(listing, images):
         fingerprint["decoding"] = DECODING
     return About(
         image_size=min(images[0].size),
@@ -259,11 +305,11 @@ def describe_folder(root: Path) -> About:
     )
 
 
-def read_facts(file: Path) -> tuple[bytes, Facts | str]:
-    """Return the sha256 of a file, and the facts about its image or, if it is broken, the reason."""
+def read_facts(image: StoredImage) -> tuple[bytes, Facts | str]:
+    """Return the sha256 of an encoded image, and the facts about it or, if it is broken, the reason."""
     try:
-        content = read_bytes(file, LARGEST)
-    except OSError as error:
+        content = image.read()
+    except (OSError, ValueError) as error:
         return b"", f"cannot be read as an image ({reason(error)})"
     digest = hashlib.sha256(content).digest()
     try:
@@ -272,21 +318,29 @@ def read_facts(file: Path) -> tuple[bytes, Facts | str]:
         return digest, str(error)
 
 
-def has_translucent(files: Sequence[Path], images: Sequence[Facts]) -> bool:
+def open_stored(image: StoredImage) -> Image:
+    """Open an image without decoding it; raise ValueError if it is unreadable, over 1 GiB or in no known format."""
+    try:
+        return open_content(image.read())
+    except OSError as error:
+        raise unreadable_error(reason(error)) from None
+
+
+def has_translucent(listing: Listing[StoredImage], images: Sequence[Facts]) -> bool:
     """Return whether an image has a pixel that is not opaque. Decodes images with an alpha channel, up to the first."""
 
-    def translucent(file: Path) -> bool:
+    def translucent(image: StoredImage) -> bool:
         try:
-            with open_image(file) as image:
-                return is_translucent(image)
+            with open_stored(image) as opened:
+                return is_translucent(opened)
         except ValueError as error:
-            refuse(file, str(error))
+            raise ConfigError(f"data={listing.origin}{image.name}: {error}") from None
 
-    with_alpha = [file for file, facts_of_file in zip(files, images, strict=True) if facts_of_file.alpha]
+    with_alpha = [image for image, image_facts in zip(listing.files, images, strict=True) if image_facts.alpha]
     return any(in_threads(translucent, with_alpha))
 
 
-def in_threads(work: Callable[[Path], Result], files: Sequence[Path]) -> Iterator[Result]:
+def in_threads(work: Callable[[File], Result], files: Sequence[File]) -> Iterator[Result]:
     """Yield the result of `work` for each file, in order."""
     parts = [files[first : first + PART] for first in range(0, len(files), PART)]
     with ThreadPoolExecutor() as pool:
@@ -294,40 +348,39 @@ def in_threads(work: Callable[[Path], Result], files: Sequence[Path]) -> Iterato
             yield from results
 
 
-def read_folder(root: Path, size: int, channels: int) -> Raw:
-    """Read each image's middle square, resized to `size`; raise ConfigError if the folder or an image is invalid."""
-    listing = list_folder(root)
+def read_images(listing: Listing[StoredImage], size: int, channels: int) -> Raw:
+    """Read each image's middle square, resized to `size`; raise ConfigError if an image is invalid."""
     images = np.empty((len(listing.files), channels, size, size), np.uint8)
-    for place, file in enumerate(listing.files):
-        images[place] = read_image(file, size, channels)
+    for place, image in enumerate(listing.files):
+        images[place] = read_image(image, listing.origin, size, channels)
     return Raw(images, listing.labels, listing.train, listing.test)
 
 
-def check_images(root: Path, channels: int) -> None:
+def check_images(listing: Listing[StoredImage], channels: int) -> None:
     """Check that all images can be decoded; raise a ConfigError that names one broken image and counts the others."""
 
-    def failure(file: Path) -> str:
+    def failure(image: StoredImage) -> str:
         try:
-            read_image(file, 1, channels)
+            read_image(image, "", 1, channels)
         except ConfigError as error:
-            return str(error).removeprefix("data=imagefolder:")
+            return str(error).removeprefix("data=")
         return ""
 
-    refuse_broken(list(filter(None, in_threads(failure, list_folder(root).files))))
+    refuse_broken(listing, list(filter(None, in_threads(failure, listing.files))))
 
 
-def refuse_broken(broken: Sequence[str]) -> None:
-    """Raise a ConfigError that names the first of the broken files and counts the others, if there are any."""
+def refuse_broken(listing: Listing[StoredImage], broken: Sequence[str]) -> None:
+    """Raise a ConfigError that names the first of the broken images and counts the others, if there are any."""
     if broken:
         more = {1: "", 2: " (1 more file is broken)"}.get(len(broken), f" ({len(broken) - 1} more files are broken)")
-        raise ConfigError(f"data=imagefolder:{broken[0]}{more}")
+        raise ConfigError(f"data={listing.origin}{broken[0]}{more}")
 
 
-def read_image(file: Path, size: int, channels: int) -> Bytes:
-    """Read an image as uint8 (C, size, size). Raises a ConfigError that names the file if it cannot be read."""
+def read_image(image: StoredImage, origin: str, size: int, channels: int) -> Bytes:
+    """Read an image as uint8 (C, size, size). Raises a ConfigError that names the image if it cannot be read."""
     try:
-        with open_image(file) as image:
-            pixels = middle_square(image, size, channels)
+        with open_stored(image) as opened:
+            pixels = middle_square(opened, size, channels)
     except ValueError as error:
-        refuse(file, str(error))
+        raise ConfigError(f"data={origin}{image.name}: {error}") from None
     return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)

@@ -1,36 +1,39 @@
-"""Finding data by name: a built-in dataset, a folder of images or a pack. This module does not import torch."""
+"""Finding data by name: a built-in dataset, images in files or a pack. This module does not import torch."""
 
 import os
+from functools import cache
 from pathlib import Path
 
 from commonfloor.messages import spelling_hint
 from commonfloor.options import ConfigError
 from vitcore.data.builtin import BUILT_IN
-from vitcore.data.dataset import About
+from vitcore.data.dataset import About, small_class
+from vitcore.data.formats import FORMATS, list_stored
 from vitcore.data.homes import data_homes, own_packs
-from vitcore.data.imagefolder import describe_folder
+from vitcore.data.imagefolder import Listing, StoredImage, describe_images, folder_images
 from vitcore.data.pack import NAME, find, manifest, missing_pack, pack_names
 
 FOLDER = "imagefolder:"
+IN_FILES = (FOLDER, *FORMATS)  # names of images in files begin so
 STATED: dict[str, About] = {}  # facts that recipes state about missing packs: enough to plan, not to train
 
 
 def describe(name: str, data_dir: Path | None = None) -> About:
-    """Return the facts about a built-in dataset, 'imagefolder:PATH' or a pack.
+    """Return the facts about a built-in dataset, images in files or a pack.
 
     Recipes can state the facts about a missing pack. data_dir: see `parent_folders`. Raises ConfigError if name, folder
     or pack is invalid, and OSError if a read fails.
     """
     if name in BUILT_IN:
         return BUILT_IN[name].about
-    if name.startswith(FOLDER):
-        return describe_folder(image_folder(name))
+    if name.startswith(IN_FILES):
+        return describe_files(name)
     folder = find(name, data_dir)
     if folder is not None:
         return manifest(folder, name).about()
     if name in STATED:
         return STATED[name]
-    names = [FOLDER]
+    names = list(IN_FILES)
     hint = ""
     if NAME.fullmatch(name):
         names = pack_names(data_dir)
@@ -40,7 +43,26 @@ def describe(name: str, data_dir: Path | None = None) -> About:
     if Path(name).expanduser().is_dir():
         hint = f"; a folder of images is data={FOLDER}{name}"
     where = searched_folders(name, data_dir)
-    raise ConfigError(f"data={name}: one of {', '.join(BUILT_IN)}, {FOLDER}PATH, or a pack ({where}){hint}")
+    raise ConfigError(
+        f"data={name}: one of {', '.join(BUILT_IN)}, {'PATH, '.join(IN_FILES)}PATH, or a pack ({where}){hint}"
+    )
+
+
+@cache
+def describe_files(name: str) -> About:
+    return describe_images(images_in_files(name))
+
+
+def images_in_files(name: str) -> Listing[StoredImage]:
+    """Return the images of 'imagefolder:PATH' or of another format.
+
+    Raises ConfigError if they cannot be found, or a class has too few to train and validate on.
+    """
+    listing = folder_images(image_folder(name)) if name.startswith(FOLDER) else list_stored(name)
+    why = small_class(listing.labels, listing.train, listing.classes)
+    if why:
+        raise ConfigError(f"data={name}: {why}")
+    return listing
 
 
 def searched_folders(name: str, data_dir: Path | None = None) -> str:
@@ -58,7 +80,7 @@ def pack_hint(name: str) -> str:
 
 def find_pack(name: str, data_dir: Path | None = None) -> Path | None:
     """Return the folder of the pack `name`, or None for other data and for a missing pack."""
-    if name in BUILT_IN or name.startswith(FOLDER):
+    if name in BUILT_IN or name.startswith(IN_FILES):
         return None
     return find(name, data_dir)
 

@@ -1,8 +1,9 @@
-"""The sources from which packs are made: folders of images, tar files and timm's datasets.
+"""The sources from which packs are made: folders of images, tar files, files of other libraries, timm's datasets.
 
     SOURCE                     train/<class>/*, and test/ or val/; or only class folders, a fifth of each for testing
     SOURCE.tar                 a tar of these folders; a class may be a tar, as in ILSVRC2012_img_train.tar of ImageNet
     SOURCE/train.tar, val.tar  (or test.tar, validation.tar) one tar for training images and one for test images
+    hf: parquet: wds:          see vitcore/data/formats
     timm:NAME                  timm.data.create_dataset(NAME, root=data_dir), splits train and validation
 
 Tars are read without unpacking. Compressed tars are not supported. The names of the folders train/ and test/, and the
@@ -13,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tarfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -24,27 +24,35 @@ import numpy as np
 from PIL.Image import Image
 from pydantic import TypeAdapter, ValidationError
 
-from commonfloor.files import open_regular, read_bytes
+from commonfloor.files import read_bytes
 from commonfloor.messages import reason
 from commonfloor.options import ConfigError
 from vitcore.data.dataset import small_class
-from vitcore.data.decode import LARGEST, SUFFIXES, is_gray, open_content, open_image, upright
+from vitcore.data.decode import LARGEST, is_gray, open_content, upright
+from vitcore.data.formats import FORMATS, list_stored
+from vitcore.data.formats.tars import Member, members
 from vitcore.data.imagefolder import (
     NO_IMAGES,
     TESTS,
     TRAIN,
-    File,
     Listing,
+    StoredImage,
     fixed_split,
+    folder_images,
     is_hidden,
     is_utf8,
-    list_images,
     name_bytes,
+    open_stored,
 )
 from vitcore.data.pack import check_label_sets
 from vitcore.data.shuffle import Indices
 
 TIMM = "timm:"
+INSTEAD = {  # kind of timm's datasets -> sources that are read instead
+    "hfds": "hf:FOLDER of save_to_disk or parquet:GLOB of downloaded files",
+    "hfids": "hf:FOLDER of save_to_disk or parquet:GLOB of downloaded files",
+    "wds": "wds:GLOB of its tars",
+}
 SAMPLE = 64  # number of images read to determine the size
 
 
@@ -142,11 +150,10 @@ def find_source(source: str, data_dir: Path | None, tests_alone: bool = False) -
         dataset = from_members(listed, str(path))
     else:
         try:
-            dataset = from_listing(
-                list_images(path), lambda file: (str(file.relative_to(path)), file.stat().st_size), open_image
-            )
-        except ConfigError as error:  # its message begins with data=imagefolder:PATH
-            raise ValueError(f"source {source}: {str(error).removeprefix('data=imagefolder:')}") from None
+            dataset = from_listing(list_stored(source) if source.startswith(FORMATS) else folder_images(path))
+        except ConfigError as error:
+            why = str(error).removeprefix(f"data={source}: ").removeprefix("data=imagefolder:")
+            raise ValueError(f"source {source}: {why}") from None
     if tests_alone:
         return replace(dataset, train=0)
     why = small_class(dataset.labels, np.arange(dataset.train), dataset.classes)
@@ -165,56 +172,14 @@ def is_part(name: str, known: Sequence[str]) -> bool:
     return name.casefold() in known
 
 
-def from_listing(
-    listing: Listing[File], identify: Callable[[File], tuple[str, int]], open: Callable[[File], Image]
-) -> Source:
-    """Return a source with the listed files. identify: file -> name and size in bytes. open: file -> image."""
+def from_listing(listing: Listing[StoredImage]) -> Source:
+    """Return a source with the listed images."""
     places = np.concatenate([listing.train, listing.test])
-    files = [listing.files[place] for place in places]
-    names, sizes = zip(*map(identify, files), strict=True)
+    images = [listing.files[place] for place in places]
+    names = [image.name for image in images]
+    sizes = [image.size for image in images]
     labels = listing.labels[places]
-    return Source(listing.classes, labels, len(listing.train), names, lambda place: open(files[place]), sizes)
-
-
-@dataclass(frozen=True)
-class Member:
-    """An image in a tar. path: path with inner tars as folders. offset, size: its bytes in the outer tar `file`."""
-
-    path: PurePosixPath
-    file: Path
-    offset: int
-    size: int
-
-
-def members(path: Path) -> Iterator[Member]:
-    """Yield the images in a tar and in the tars that it contains; raise ValueError if the file is not a tar."""
-    with open_regular(path) as file:
-        try:
-            yield from members_between(path, file, 0, path.stat().st_size, PurePosixPath())
-        except tarfile.TarError as error:
-            why = f"cannot be read as a tar ({error}); a compressed one has to be unpacked first"
-            raise ValueError(f"{path}: {why}") from None
-
-
-def members_between(path: Path, file: Any, start: int, end: int, folder: PurePosixPath) -> Iterator[Member]:
-    """Yield the images in a tar at bytes `start` to `end` of `file` at `path`. folder: prefix of the images' paths."""
-    file.seek(start)
-    with tarfile.open(fileobj=file, mode="r:") as tar:
-        for member in tar:
-            if member.offset >= end:  # an inner tar without an end mark
-                break
-            name = PurePosixPath(member.name)
-            if any(map(is_hidden, name.parts)):
-                continue
-            if (member.issym() or member.islnk()) and name.suffix.lower() in {*SUFFIXES, ""}:
-                raise ValueError(f"{path}: {name} is a link: make the tar with --dereference --hard-dereference")
-            if not member.isfile():
-                continue
-            first = member.offset_data
-            if name.suffix == ".tar":
-                yield from members_between(path, file, first, first + member.size, folder / name.with_suffix(""))
-            elif name.suffix.lower() in SUFFIXES:
-                yield Member(folder / name, path, first, member.size)
+    return Source(listing.classes, labels, len(listing.train), names, lambda place: open_stored(images[place]), sizes)
 
 
 def from_members(images: list[Member], origin: str) -> Source:
@@ -253,21 +218,15 @@ def from_members(images: list[Member], origin: str) -> Source:
         raise ValueError(f"{origin}: has train/ but none of {', '.join(TESTS)} beside it; no class may be named train")
     else:
         train, test = fixed_split(labels)
-    listing = Listing(images, labels, classes, train, test)
-    return from_listing(listing, lambda member: (str(member.path), member.size), open_member)
-
-
-def open_member(member: Member) -> Image:
-    """Open an image in a tar without decoding it; raise ValueError if it exceeds 1 GiB or cannot be read."""
-    if member.size > LARGEST:
-        raise ValueError(f"larger than {LARGEST:,} bytes")
-    with open_regular(member.file) as file:
-        file.seek(member.offset)
-        return open_content(file.read(member.size))
+    listing: Listing[StoredImage] = Listing(images, labels, classes, train, test)
+    return from_listing(listing)
 
 
 def from_timm(name: str, data_dir: Path | None) -> Source:
     """Return a source with a timm dataset. Raises ValueError if it cannot be read or, as webdataset, has no length."""
+    kind = name.partition("/")[0].casefold()
+    if kind in INSTEAD:
+        raise ValueError(f"{TIMM}{name}: may use the network: give {INSTEAD[kind]} instead")
     from timm.data.dataset_factory import create_dataset
 
     root = str(data_dir) if data_dir else None

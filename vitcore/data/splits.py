@@ -21,8 +21,8 @@ from vitcore.data.augment_stages import center_crop
 from vitcore.data.builtin import BUILT_IN
 from vitcore.data.dataset import About, Raw, moments
 from vitcore.data.homes import data_home
-from vitcore.data.imagefolder import read_folder
-from vitcore.data.lookup import FOLDER, STATED, describe, find_pack, image_folder, pack_hint
+from vitcore.data.imagefolder import read_images
+from vitcore.data.lookup import IN_FILES, STATED, describe, find_pack, images_in_files, pack_hint
 from vitcore.data.pack import Manifest, manifest, open_pack
 from vitcore.data.shuffle import Indices, folds, random_order, stratified_split
 from vitcore.data.stream import Stored
@@ -169,9 +169,9 @@ def per_channel(values: Sequence[float]) -> Tensor:
 
 @cache  # a worker that serves many trials decodes once
 def read(name: str, home: Path | None, size: int) -> Raw:
-    """Read the images of a built-in dataset or a folder, resized to `size` pixels a side with antialiasing."""
-    if name.startswith(FOLDER):
-        return read_folder(image_folder(name), size, describe(name).channels)
+    """Read the images of a built-in dataset or in files, resized to `size` pixels a side with antialiasing."""
+    if name.startswith(IN_FILES):
+        return read_images(images_in_files(name), size, describe(name).channels)
     raw = BUILT_IN[name].read(home)
     if size == raw.images.shape[-1]:
         return raw

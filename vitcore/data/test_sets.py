@@ -19,7 +19,7 @@ from commonfloor.options import ConfigError
 from vitcore.data.builtin import BUILT_IN
 from vitcore.data.dataset import About
 from vitcore.data.homes import data_home, data_homes
-from vitcore.data.imagefolder import list_images, read_image
+from vitcore.data.imagefolder import folder_images, list_images, read_image
 from vitcore.data.lookup import searched_folders
 from vitcore.data.pack import Manifest, find, manifest
 from vitcore.data.splits import Images, pack_images, read
@@ -91,9 +91,9 @@ def load_pack_test(folder: Path, content: Manifest, size: int, channels: int) ->
 
 def load_folder(root: Path, size: int, channels: int) -> Images:
     """Read the test images of a folder; raise ConfigError if the folder or an image is invalid."""
-    listing = list_images(root)
+    listing = folder_images(root)
     indices = listing.test if listing.parts else np.arange(len(listing.files))
     pixels = np.empty((len(indices), channels, size, size), np.uint8)
     for row, index in enumerate(indices):
-        pixels[row] = read_image(listing.files[index], size, channels)
+        pixels[row] = read_image(listing.files[index], listing.origin, size, channels)
     return Images(torch.from_numpy(pixels), torch.from_numpy(listing.labels[indices]), np.arange(len(indices)))

@@ -1,6 +1,7 @@
 """The data of trials: their numbers of images, how they are split, and the state of their files."""
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,11 @@ from typing import Any
 from results.store.schemas import PlannedData, Settings, Split
 from vitcore.config import Config
 from vitcore.data.dataset import About
-from vitcore.data.lookup import FOLDER, STATED, describe, pack_hint
+from vitcore.data.lookup import IN_FILES, STATED, describe, pack_hint
 from vitcore.data.pack import find
 from vitcore.training import parents
+
+WILDCARDS = re.compile(r"[*?\[{]")
 
 
 def describe_data(name: str) -> PlannedData:
@@ -28,10 +31,13 @@ def describe_data(name: str) -> PlannedData:
 
 
 def display_name(name: str) -> str:
-    """Return the display name of a data set. For `imagefolder:PATH`, it is the name of the folder."""
-    if not name.startswith(FOLDER):
+    """Return the display name of a data set. For images in files, it is the last name without wildcards in the path."""
+    if not name.startswith(IN_FILES):
         return name
-    return os.path.basename(os.path.abspath(name.removeprefix(FOLDER)))
+    path = os.path.abspath(name.partition(":")[2].partition("#")[0])
+    while WILDCARDS.search(os.path.basename(path)):
+        path = os.path.dirname(path)
+    return os.path.basename(path)
 
 
 def assume_pack(name: str, facts: Mapping[str, int], data_dir: Path | None) -> str:
@@ -69,7 +75,7 @@ def enlargement_notes(data: str, size: int) -> Iterator[str]:
     about = describe(data)
     if size <= about.image_size:
         return
-    if data.startswith(FOLDER):
+    if data.startswith(IN_FILES):
         stored = "that the first image of the folder has"
     else:
         stored = f"of them that {data} is packed with" if "pack" in about.fingerprint else f"that {data} has"

@@ -30,7 +30,7 @@ def check_data(trials: Sequence[Settings], to_train: Sequence[Settings], data_di
     from vitcore.data.builtin import BUILT_IN  # loads NumPy, as all of these
     from vitcore.data.homes import data_home
     from vitcore.data.imagefolder import check_images
-    from vitcore.data.lookup import FOLDER, describe, find_pack, image_folder
+    from vitcore.data.lookup import IN_FILES, describe, find_pack, images_in_files
     from vitcore.data.pack import manifest, open_pack
 
     left = {settings["data"] for settings in to_train}
@@ -41,8 +41,8 @@ def check_data(trials: Sequence[Settings], to_train: Sequence[Settings], data_di
         folder = find_pack(name)
         if folder is not None:
             open_pack(folder, manifest(folder, name))
-        elif name.startswith(FOLDER) and name in left:  # every image is decoded, which only training needs
-            check_images(image_folder(name), describe(name).channels)
+        elif name.startswith(IN_FILES) and name in left:  # every image is decoded, which only training needs
+            check_images(images_in_files(name), describe(name).channels)
 
 
 def check_imports(needs_gpu: bool) -> None:

@@ -33,7 +33,7 @@ from results.store import lease
 from results.store.schemas import Result
 from results.store.standing import WEIGHTS_GONE, Kind, Standings, Start
 from results.tables import study_table
-from vitcore.data.imagefolder import describe_folder
+from vitcore.data.lookup import describe_files
 
 
 def place(folder: Path) -> Place:
@@ -299,6 +299,6 @@ def test_train_first_trains_parents_without_weights_again(tmp_path: Path, ablate
     train("lr=0.05", after_second)
     forget_weights(runs, second["id"])
     Image.new("RGB", (8, 8)).save(pets / "train" / "a" / "0000.png")
-    describe_folder.cache_clear()
+    describe_files.cache_clear()
     errors = refusal(ablate, "train", *small, "lr=0.06", after_second)
     assert f"{after_second}: its weights are not in {tmp_path}/runs, and it cannot be trained again" in errors

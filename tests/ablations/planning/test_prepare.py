@@ -24,8 +24,7 @@ from results.store.schemas import Plan
 from results.study_results import load_plans
 from results.tables import layout, study_table
 from vitcore.config import Config
-from vitcore.data.imagefolder import describe_folder
-from vitcore.data.lookup import describe
+from vitcore.data.lookup import describe, describe_files
 from vitcore.model.build import build
 
 STUDY = "{question: q, baseline: {position: 1d}, factors: {position: [1d, none]}}"
@@ -121,7 +120,7 @@ def test_data_of_arms_no_longer_asked_for_are_inputs(tmp_path: Path, monkeypatch
     before = prepare(design(tmp_path, STUDY), runs, 1, code=CODE)
     assert (len(built), [arm.name for arm in before.arms][-1]) == (0, "photos")
     Image.new("RGB", (8, 8)).save(next(folder.rglob("*.png")))
-    describe_folder.cache_clear()
+    describe_files.cache_clear()
     after = prepare(design(tmp_path, STUDY), runs, 1, code=CODE)
     assert len(built) == 1
     assert before.arms[-1].trials != after.arms[-1].trials

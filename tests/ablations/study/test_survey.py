@@ -13,7 +13,7 @@ from photographs import packed, photographs
 from PIL import Image
 
 from ablations.trainables.vit.image_folders import findings, survey
-from vitcore.data.imagefolder import list_folder
+from vitcore.data.imagefolder import list_images
 
 COUNTS = {"train/cat": 12, "train/dog": 12, "test/cat": 10, "test/dog": 10}
 
@@ -160,7 +160,7 @@ def test_a_class_that_is_named_test_is_spoken_of(tmp_path: Path) -> None:
 
 def test_copies_across_the_split_of_flat_folders_are_found(tmp_path: Path) -> None:
     root = photographs(tmp_path / "pets", {"cat": 50, "dog": 50}, (8, 8))
-    listing = list_folder(root)
+    listing = list_images(root)
     test, train = (str(listing.files[part[0]].relative_to(root)) for part in (listing.test, listing.train))
     shutil.copy(root / test, root / train)
     assert f"such as {test} = {train}" in next(line for line in notes(root) if line.startswith("leak"))

@@ -16,8 +16,7 @@ from PIL.PngImagePlugin import PngInfo
 from commonfloor.options import ConfigError
 from vitcore.config import Config
 from vitcore.data.decode import DECODING, ORIENTATION, facts, middle_square, open_content, upright
-from vitcore.data.imagefolder import describe_folder
-from vitcore.data.lookup import describe
+from vitcore.data.lookup import describe, describe_files
 from vitcore.data.pack import manifest
 from vitcore.data.pack_sources import find_source
 from vitcore.data.splits import load
@@ -181,12 +180,12 @@ def test_a_file_that_is_cut_short_is_found_when_data_are_described(form: str, pl
     """A plan does not count a broken image; JPEG and PNG are not decoded for that."""
     content = encoded(Image.fromarray(np.tile(PIXELS, (20, 20, 1))), form)
     one_in(folder, content, place)
-    assert describe_folder(folder).train_size == 17
-    describe_folder.cache_clear()
+    assert describe_files(f"imagefolder:{folder}").train_size == 17
+    describe_files.cache_clear()
     one_in(folder, content[: len(content) // 2], place)
     one_in(folder, b"", "train/cat/0003.png")
     with pytest.raises(ConfigError, match=r"train/cat/000.\.png: cannot be read .*\(1 more file is broken\)"):
-        describe_folder(folder)
+        describe_files(f"imagefolder:{folder}")
 
 
 def test_a_file_with_bytes_behind_its_image_is_whole(folder: Path) -> None:

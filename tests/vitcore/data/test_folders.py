@@ -12,7 +12,7 @@ from photographs import packed, photographs
 
 from commonfloor.options import ConfigError
 from vitcore.config import Config
-from vitcore.data.imagefolder import list_folder
+from vitcore.data.imagefolder import list_images
 from vitcore.data.lookup import describe
 from vitcore.data.pack import manifest
 from vitcore.data.pack_sources import find_source
@@ -81,7 +81,7 @@ def test_timms_reader_of_a_folder_takes_no_hidden_file(name: str, folder: Path) 
 
 def test_links_are_followed_at_every_depth(folder: Path, tmp_path: Path) -> None:
     """A linked class, a linked folder below a class and a linked file hold the images that they lead to."""
-    whole = list_folder(shutil.copytree(folder, tmp_path / "whole"))
+    whole = list_images(shutil.copytree(folder, tmp_path / "whole"))
     (tmp_path / "elsewhere").mkdir()
     for name in ("train/cat", "test/dog/0001.png"):
         (folder / name).rename(target := tmp_path / "elsewhere" / Path(name).name)
@@ -89,7 +89,7 @@ def test_links_are_followed_at_every_depth(folder: Path, tmp_path: Path) -> None
     (folder / "train" / "dog").rename(tmp_path / "elsewhere" / "dogs")
     (folder / "train" / "dog").mkdir()
     (folder / "train" / "dog" / "more").symlink_to(tmp_path / "elsewhere" / "dogs")
-    found = list_folder(folder)
+    found = list_images(folder)
     assert (len(found.files), found.labels.tolist()) == (24, whole.labels.tolist())
     assert [file.read_bytes() for file in found.files] == [file.read_bytes() for file in whole.files]
 

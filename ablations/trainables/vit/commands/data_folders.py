@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-FOLDER = "imagefolder:"  # equal to vitcore.data.lookup.FOLDER, whose import loads numpy
+FOLDER = "imagefolder:"
+IN_FILES = (FOLDER, "hf:", "parquet:", "wds:")  # equal to vitcore.data.lookup.IN_FILES, whose import loads numpy
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class DataFolders:
         return self.folder
 
     def resolve(self, content: Any) -> Any:
-        """Return a copy of settings in which each image folder in `data` is 'imagefolder:' and its absolute path.
+        """Return a copy of settings in which `data` names image folders and files by absolute paths.
 
         Names of packs and lists of values are unchanged.
         """
@@ -47,9 +48,12 @@ class DataFolders:
 
     def resolve_name(self, name: str) -> str:
         folder = self.images.get(name)
-        if folder is None and name.startswith(FOLDER):
-            folder = name.removeprefix(FOLDER)
-        return name if folder is None else FOLDER + os.path.abspath(os.path.expanduser(folder))
+        if folder is not None:
+            return FOLDER + os.path.abspath(os.path.expanduser(folder))
+        if name.startswith(IN_FILES):
+            kind, _, path = name.partition(":")
+            return f"{kind}:{os.path.abspath(os.path.expanduser(path))}"
+        return name
 
 
 def data_folders(explicit: Path | None, *others: str | None, named: Mapping[str, str]) -> DataFolders:

@@ -36,7 +36,7 @@ def write_pack(
 ) -> str:
     """Write a pack, or continue or repair it, and return a line about it.
 
-    origin: a folder, a .tar or timm:DATASET. home: the folder of new packs. anywhere: whether a pack that lies
+    origin: see vitcore/data/pack_sources.py. home: the folder of new packs. anywhere: whether a pack that lies
     elsewhere is repaired. asked: options of the pack that are not the default. tests_alone: whether all images are test
     images. labels: a file of labels, as of `Source.with_label_sets`.
     """

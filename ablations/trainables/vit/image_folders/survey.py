@@ -10,7 +10,7 @@ import numpy as np
 from ablations.trainables.vit.image_folders import findings
 from commonfloor.messages import printable, reason
 from vitcore.data.decode import Facts, eight_bits, open_image
-from vitcore.data.imagefolder import in_threads, list_images, read_facts
+from vitcore.data.imagefolder import ImageFile, in_threads, list_images, read_facts
 from vitcore.data.lookup import FOLDER, find_pack
 from vitcore.data.pack import MANIFEST, Pack, manifest, read_index
 from vitcore.data.shuffle import Indices
@@ -148,7 +148,7 @@ def class_counts(labels: Indices, classes: Sequence[str]) -> list[int]:
 
 def inspect(file: Path, decode: bool) -> tuple[bytes, Facts | str]:
     """Return the result of `read_facts`. decode: whether an image that cannot be decoded is broken too."""
-    sha256, facts = read_facts(file)
+    sha256, facts = read_facts(ImageFile(file, file.name))
     if decode and isinstance(facts, Facts):
         try:
             eight_bits(open_image(file)).load()
