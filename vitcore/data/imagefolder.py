@@ -19,7 +19,7 @@ from PIL.Image import Image
 from commonfloor.files import read_bytes
 from commonfloor.messages import reason
 from commonfloor.options import ConfigError
-from vitcore.data.dataset import About, Bytes, Raw, small_class
+from vitcore.data.dataset import About, Bytes, Raw
 from vitcore.data.decode import (
     DECODING,
     LARGEST,

@@ -20,8 +20,9 @@ from PIL import Image
 
 from commonfloor.options import ConfigError
 from vitcore.data import builtin, pack_writer
+from vitcore.data.formats.tars import Member
 from vitcore.data.pack import Pack, manifest, verify
-from vitcore.data.pack_sources import Member, from_members, open_member
+from vitcore.data.pack_sources import from_members
 
 Json = dict[str, Any]
 COUNTS = {"train/cat": 3, "train/dog": 2, "test/cat": 1, "test/dog": 1}
@@ -150,7 +151,7 @@ def test_a_member_of_a_tar_takes_no_more_memory_than_an_image(tmp_path: Path) ->
     (tmp_path / "a.tar").write_bytes(b"")
     member = Member(PurePosixPath("cat/a.png"), tmp_path / "a.tar", 0, 1 << 60)
     with pytest.raises(ValueError, match="larger than"):
-        open_member(member)
+        member.read()
 
 
 def test_a_long_name_of_a_class_is_kept_once() -> None:

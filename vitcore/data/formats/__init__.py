@@ -20,8 +20,9 @@ from vitcore.data.formats.tables import read_tables, saved_splits
 from vitcore.data.formats.tars import read_samples
 from vitcore.data.imagefolder import Listing, StoredImage
 
-SAVED, PARQUET, WEBDATASET = "hf:", "parquet:", "wds:"
-FORMATS = (SAVED, PARQUET, WEBDATASET)
+TABLES = SAVED, PARQUET = "hf:", "parquet:"
+SAMPLES = "wds:"
+FORMATS = (*TABLES, SAMPLES)
 
 
 def list_stored(name: str) -> Listing[StoredImage]:
@@ -29,14 +30,13 @@ def list_stored(name: str) -> Listing[StoredImage]:
 
     Raises ConfigError if files are missing or damaged, or a choice is invalid or missing.
     """
-    format, _, rest = name.partition(":")
     try:
-        pattern, choice = Choice.parse(os.path.expanduser(rest))
+        pattern, choice = Choice.parse(os.path.expanduser(name.partition(":")[2]))
         if name.startswith(SAVED):
             splits = saved_splits(pattern)
         else:
             splits = splits_of(expand(pattern, ".parquet" if name.startswith(PARQUET) else ".tar"))
-        read = read_samples if format == "wds" else read_tables
+        read = read_samples if name.startswith(SAMPLES) else read_tables
         parts: dict[str, Part] = {}
         for split in choice.splits(list(splits)):
             parts[split] = read(splits[split], choice)

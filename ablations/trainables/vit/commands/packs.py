@@ -9,6 +9,7 @@ from typing import Any
 
 from commonfloor.messages import spelling_hint
 from vitcore.data.builtin import downloadable_dataset
+from vitcore.data.formats import TABLES
 from vitcore.data.lookup import searched_folders
 from vitcore.data.pack import MANIFEST, find, manifest, pack_names
 from vitcore.data.pack import verify as damaged_files
@@ -43,6 +44,8 @@ def write_pack(
     folder = (find(name) if anywhere else None) or home / name
     source = find_source(origin, home, tests_alone)
     if labels:
+        if origin.startswith(TABLES):
+            raise ValueError(f"--labels {labels}: {origin} has no file names, by which the labels are sorted")
         source = source.with_label_sets(labels)
     sides = source.shorter_sides()
     options = complete_options(name, folder, asked, sides)
