@@ -58,20 +58,17 @@ test-oldest:
 	$(OLDEST)/bin/python -m pip install --quiet -c $(OLDEST)/constraints.txt -e '.[train,slurm,dev]'
 	OMP_NUM_THREADS=1 $(OLDEST)/bin/python $(TESTS) -W default
 
-# The pages on frameworks that make install leaves out, and conversions from and to transformers, in an environment on
-# top of .venv: a minute to install, seven to run. TIMM_CLONE=FOLDER, a clone of timm, runs the page on its train.py too.
-# What needs packages that make install leaves out, in an environment on top of .venv: pages on frameworks, files of
-# `datasets` and WebDataset. A minute to install, six to run. TIMM_CLONE=FOLDER, a clone of timm, runs the page on its
-# train.py too.
+# What needs packages that make install leaves out, in an environment on top of .venv: pages on frameworks, conversions
+# from and to transformers, files of `datasets` and WebDataset. A minute to install, seven to run. TIMM_CLONE=FOLDER, a
+# clone of timm, runs the page on its train.py too.
 test-frameworks: $(STAMP)
 	$(BIN)/python -m venv $(FRAMEWORKS)
 	$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
 		> $$(echo $(FRAMEWORKS)/lib/python3*/site-packages)/beside.pth
-	$(FRAMEWORKS)/bin/python -m pip install --quiet -c constraints.txt accelerate hydra-core lightning transformers
-	OMP_NUM_THREADS=1 $(FRAMEWORKS)/bin/python -m pytest -q tests/vitcore/interop/test_transformers.py
 	$(FRAMEWORKS)/bin/python -m pip install --quiet -c constraints.txt \
 		accelerate datasets hydra-core lightning transformers webdataset
-	OMP_NUM_THREADS=1 $(FRAMEWORKS)/bin/python -m pytest -q tests/vitcore/data/test_formats_of_packages.py
+	OMP_NUM_THREADS=1 $(FRAMEWORKS)/bin/python -m pytest -q tests/vitcore/interop/test_transformers.py \
+		tests/vitcore/data/test_formats_of_packages.py
 	OMP_NUM_THREADS=1 $(FRAMEWORKS)/bin/python -m pytest -q -m slow tests/docs/test_pages.py \
 		-k 'hf-trainer or hydra or lightning or timm-train'
 
