@@ -427,7 +427,7 @@ def computes_its_metrics(_: str, name: str) -> None:
     config = Config(**merge({"width": 16, "depth": 2, "heads": 2, "patch": 2, "pool": "cls", "registers": 1}))
     model = build(config).to(device_of(config)).eval()
     for spelled in EVAL[name].values:
-        entry = EVAL[name](re.sub("[A-Z]+", "4", spelled))
+        entry = EVAL[name](re.sub("[A-Z]+", EVAL[name].example, spelled))
         entry.check(config)
         metrics = entry.compute(model).metrics
         unknown = metrics.keys() - {entry.with_value(metric) for metric in entry.metrics}

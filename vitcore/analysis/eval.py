@@ -37,10 +37,12 @@ class Eval:
     metrics: name -> how the metric is compared and printed, by the fields of results.store.schemas.Metric. The names
     start with the eval's name. With a value, they end with "@VALUE" as well. No trial itself has a metric of that name.
     values: what may stand after "@", for messages; upper-case letters stand for a choice, and "" for no value.
+    example: of what upper-case letters stand for, for checks.
     """
 
     metrics: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     values: ClassVar[tuple[str, ...]] = ("",)
+    example: ClassVar[str] = "4"
 
     def __init__(self, value: str = "") -> None:
         self.value = value

@@ -5,6 +5,7 @@ A plug-in adds to it as to any dictionary of variants.
 
 from vitcore.analysis.balanced import Balanced
 from vitcore.analysis.calibration import Calibration
+from vitcore.analysis.corrupt import Corrupt
 from vitcore.analysis.eval import Eval
 from vitcore.analysis.few_shot import FewShot
 from vitcore.analysis.interpret import Inspect
@@ -17,6 +18,7 @@ EVAL: dict[str, type[Eval]] = {
     "fewshot": FewShot,
     "inspect": Inspect,
     "test": OtherImages,
+    "corrupt": Corrupt,
     "knn": Neighbors,
     "linear": LinearProbe,
     "calibration": Calibration,

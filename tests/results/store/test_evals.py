@@ -1,6 +1,7 @@
 """Evals: owed by plans, computed by workers from the weights that are kept, read and never computed by readers."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from textwrap import dedent
@@ -206,7 +207,7 @@ def test_plans_that_share_a_trial_add_up_what_it_owes() -> None:
         ("metric: test_accuracy@x", "eval test@x of arm pool=gap: x: one of digits, "),
         (
             "evals: [fewshots]",
-            "evals: fewshots: one of fewshot, inspect, test@SIZE, test@patchP, test@DATA, knn, ",
+            "evals: fewshots: one of fewshot, inspect, test@SIZE, test@patchP, test@DATA, corrupt, corrupt@KIND, knn, ",
         ),
         ("metric: test_accuracy@18", "eval test@18 of arm pool=gap: images of 18 pixels: patch=4 does not divide them"),
     ],
@@ -217,6 +218,23 @@ def test_impossible_evals_are_refused_before_training(ablate: Ablate, tmp_path: 
     assert status == 2
     assert said in errors
     assert not (tmp_path / "new").exists()
+
+
+def test_tables_show_other_test_images_and_corrupted_ones(
+    ablate: Ablate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photographs(tmp_path / "data" / "photos", {"3": 2, "5": 3})
+    monkeypatch.setenv("ABLATE_DATA", str(tmp_path / "data"))
+    asked = "metric: corrupt_accuracy@contrast\nevals: [test@photos]\n"
+    (tmp_path / "robust.yaml").write_text(dedent(STUDY) + asked)
+    assert ablate("run", "robust.yaml")[0] == 0
+    columns = "arm,mean,corrupt_error@contrast,test_accuracy@photos"
+    status, output, _ = ablate("table", "robust.yaml", "--columns", columns)
+    assert status == 0
+    assert "accuracy on corrupted images (contrast)" in output
+    assert "mean corruption error (contrast)" in output
+    assert "test accuracy on photos" in output
+    assert [row["n"] for row in json_output(ablate, "table", "robust.yaml")["rows"]] == [2, 2]
 
 
 def test_killed_worker_of_an_eval_is_counted_against_the_eval(tmp_path: Path) -> None:
@@ -291,7 +309,7 @@ def test_metrics_of_an_eval_are_named_so_that_readers_find_it(entry: str) -> Non
 
     assert not any(map(eval_of, ("test_accuracy", "fewshot3_accuracy")))
     for spelled in EVAL[entry].values:
-        value = spelled.replace("SIZE", "16").replace("P", "4")
+        value = re.sub("[A-Z]+", EVAL[entry].example, spelled)
         for name in EVAL[entry].metrics:
             metric = EVAL[entry](value).with_value(name)
             others = [EVAL[kind](value).with_value(kind) for kind in EVAL]
