@@ -101,7 +101,7 @@ class Settings(Options):
     #: Fraction of an image's patches that are left out in training (arXiv 2208.07220). Class token and registers stay.
     patch_dropout: Share = 0.0
     drop_path: Share = 0.0  #: Probability of dropping a branch: linear from 0 in the first block to this in the last.
-    augment: str = "none"  #: Augmentation of the training images.
+    augment: str = "none"  #: Augmentation of the training images, or several, as in `flip+randaugment`.
     #: Number of consecutive copies of an image, each augmented anew (arXiv 1901.09335). Epochs do not get longer.
     augment_repeats: Count = 1
     random_erasing: Probability = 0.0  #: Probability that a rectangle of an image is erased (arXiv 1708.04896).

@@ -72,8 +72,8 @@ def check_variant_names(values: Mapping[str, Any]) -> None:
         value = values.get(field, next(iter(names)))
         if not isinstance(value, str) or value not in names:
             hint = spelling_hint(value, names)
-            if field == "position" and isinstance(value, list):
-                hint = f"; two at once: {'+'.join(map(str, value))}"
+            if field in ("position", "augment") and isinstance(value, list):
+                hint = f"; together: {'+'.join(map(str, value))}"
             if field in VARIANTS:
                 hint += "; a plug-in's needs --plugin FILE"
             raise ConfigError(f"{field}={value}: one of {joined_names(names)}{hint}")
@@ -83,6 +83,7 @@ def complete_parts(config: Settings) -> None:
     """Check and complete a new Config in place, before it is shared; raise ConfigError if its settings do not fit."""
     put = partial(object.__setattr__, config)  # the record is frozen
     check_variant_names(dict(config))
+    put("augment", AUGMENT.canonical(config.augment))
     check_data_fraction(config)
     for key in LINKS:
         put(key, normalized(key, getattr(config, key)))

@@ -1,19 +1,26 @@
 """The augmentations of the setting `augment`. To add an augmentation, write a class and add it to AUGMENT.
 
+`flip+randaugment` joins augmentations of the table, from left to right.
+
 Every random choice depends only on the image's key, which combines the seed, the epoch and the index in the dataset.
 Neither batching nor resuming changes a choice. Random numbers are drawn on the CPU. Images stay on their device.
 """
 
+from functools import cache
 from typing import ClassVar, Literal, TypeGuard
 
 import torch
+from pydantic import create_model
 from torch import Tensor
 
+from commonfloor.options import ConfigError
 from vitcore.data.augment_stages import (
     LARGE,
     WHITE,
+    AutoAugmentOptions,
     BoxOptions,
     Distortion,
+    PolicyDistortion,
     RandAugmentOptions,
     RandomBox,
     RandomDistortion,
@@ -23,6 +30,8 @@ from vitcore.data.augment_stages import (
     Stage,
     ThreeAugmentOptions,
     ThreeDistortions,
+    TimmDistortion,
+    TimmRandAugmentOptions,
     TrivialDistortion,
 )
 from vitcore.data.lookup import describe
@@ -156,7 +165,7 @@ class FlipCropRandAugment(Staged):
 class RandomResizedCrop(Staged):
     """A random box, resized to the image size (arXiv 1409.4842, section 6), as in torchvision's RandomResizedCrop.
 
-    Resizing is bilinear with antialiasing. In a pack, the box lies in the stored square, not in the whole photograph.
+    Resizing has antialiasing. In a pack, the box lies in the stored square, not in the whole photograph.
     """
 
     numerics = 1
@@ -192,6 +201,26 @@ class TrivialAugment(Staged):
     stages = (TrivialDistortion,)
 
 
+class AutoAugment(Staged):
+    """A random pair of operations of a learned policy (arXiv 1805.09501), as in torchvision.transforms.AutoAugment."""
+
+    numerics = 1
+    Options = AutoAugmentOptions
+    stages = (PolicyDistortion,)
+
+
+class TimmRandAugment(Staged):
+    """RandAugment as in timm, by default `rand-m9-mstd0.5-inc1` (https://github.com/huggingface/pytorch-image-models).
+
+    Moved pixels are interpolated bilinearly, and the outside is middle gray. timm's scripts choose between bilinear and
+    bicubic for each operation, and fill with ImageNet's mean color.
+    """
+
+    numerics = 1
+    Options = TimmRandAugmentOptions
+    stages = (TimmDistortion,)
+
+
 class ThreeAugment(Staged):
     """A random flip, then grayscale, solarize or blur, then color jitter (DeiT III: arXiv 2204.07118, section 3).
 
@@ -220,7 +249,7 @@ class CropThreeAugment(Staged):
 class RandomResizedCropThreeAugment(Staged):
     """`random-resized-crop`, then `three-augment` (arXiv 2204.07118, Table 1: on ImageNet-1k).
 
-    Resizing is bilinear, whereas facebookresearch/deit uses bicubic.
+    Resizing is bilinear unless set. facebookresearch/deit uses bicubic.
     """
 
     numerics = 1
@@ -231,18 +260,82 @@ class RandomResizedCropThreeAugment(Staged):
         """Options of `random-resized-crop` and of `three-augment`."""
 
 
-AUGMENT: dict[str, type[Augment]] = {
-    "none": NoAugment,
-    "flip": Flip,
-    "crop": Crop,
-    "flip-crop": FlipCrop,
-    "randaugment": RandAugment,
-    "flip-crop-randaugment": FlipCropRandAugment,
-    "trivial": TrivialAugment,
-    "random-resized-crop": RandomResizedCrop,
-    "flip-random-resized-crop": FlipRandomResizedCrop,
-    "flip-random-resized-crop-randaugment": FlipRandomResizedCropRandAugment,
-    "three-augment": ThreeAugment,
-    "crop-three-augment": CropThreeAugment,
-    "random-resized-crop-three-augment": RandomResizedCropThreeAugment,
-}
+class Joined(Staged):
+    """Base class of several augmentations, one after another. kinds: the augmentations."""
+
+    kinds: ClassVar[tuple[type[Staged], ...]]
+
+    @classmethod
+    def version(cls, config: Settings) -> str:
+        return "+".join(str(kind.version(config)) for kind in cls.kinds)
+
+
+def joinable(kind: type[Augment]) -> TypeGuard[type[Staged]]:
+    """Return whether an augmentation is nothing but its stages, which a plug-in's need not be."""
+    return issubclass(kind, Staged) and kind.__module__ == __name__
+
+
+@cache
+def joined(name: str, kinds: tuple[type[Augment], ...]) -> type[Joined]:
+    """Return the augmentation `name`, which consists of `kinds`; raise ConfigError if they cannot be joined."""
+    stages: list[type[Stage]] = []
+    schemas: list[type[Variant.Options]] = []
+    for part, kind in zip(name.split("+"), kinds, strict=True):
+        if not joinable(kind):
+            raise ConfigError(f"augment={name}: {part} cannot be joined with others")
+        if kind.cuts and stages:
+            raise ConfigError(f"augment={name}: {part} has to come first")
+        again = {what for stage in stages for what in stage.does} & {
+            what for stage in kind.stages for what in stage.does
+        }
+        if again:
+            raise ConfigError(f"augment={name}: {part} does again what comes before it: {' and '.join(sorted(again))}")
+        stages += kind.stages
+        if kind.Options.model_fields:
+            schemas.append(kind.Options)
+    options = create_model("Options", __base__=tuple(schemas) or Variant.Options)
+    contents = {"kinds": kinds, "stages": tuple(stages), "cuts": kinds[0].cuts, "Options": options}
+    return type("Joined", (Joined,), contents)
+
+
+class Augmentations(dict[str, type[Augment]]):
+    """Augmentations by name. A name such as `flip+randaugment` stands for several. Only single ones are listed."""
+
+    def __contains__(self, name: object) -> bool:
+        return all(dict.__contains__(self, part) for part in str(name).split("+"))
+
+    def __missing__(self, name: str) -> type[Augment]:
+        if "+" not in name:
+            raise KeyError(name)
+        return joined(name, tuple(self[part] for part in name.split("+")))
+
+    def canonical(self, name: str) -> str:
+        """Return the name of the entry that does the same as the augmentation `name`, or else `name`."""
+        kind = self[name]
+        if issubclass(kind, Joined):
+            defaults = kind.Options().model_dump()
+            for entry, other in self.items():
+                if joinable(other) and other.stages == kind.stages and other.Options().model_dump() == defaults:
+                    return entry
+        return name
+
+
+AUGMENT: Augmentations = Augmentations(
+    {
+        "none": NoAugment,
+        "flip": Flip,
+        "crop": Crop,
+        "flip-crop": FlipCrop,
+        "randaugment": RandAugment,
+        "flip-crop-randaugment": FlipCropRandAugment,
+        "trivial": TrivialAugment,
+        "autoaugment": AutoAugment,
+        "timm-randaugment": TimmRandAugment,
+        "random-resized-crop": RandomResizedCrop,
+        "flip-random-resized-crop": FlipRandomResizedCrop,
+        "flip-random-resized-crop-randaugment": FlipRandomResizedCropRandAugment,
+        "three-augment": ThreeAugment,
+        "crop-three-augment": CropThreeAugment,
+        "random-resized-crop-three-augment": RandomResizedCropThreeAugment,
+    }
+)

@@ -5,7 +5,7 @@ from 0 to 30, is an index into the amounts of an operation.
 """
 
 from itertools import permutations
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -14,9 +14,9 @@ from torch import Tensor
 
 from commonfloor.options import ConfigError
 from vitcore.data import image_ops
-from vitcore.data.boxes import crop_by_products, random_boxes
+from vitcore.data.boxes import Interpolation, crop_by_products, random_boxes
 from vitcore.data.lookup import describe
-from vitcore.keyed_random import integers_on_cpu, site_code
+from vitcore.keyed_random import integers_on_cpu, site_code, uniforms
 from vitcore.runtime.device import send
 from vitcore.settings import Settings
 from vitcore.variant import Variant
@@ -26,15 +26,23 @@ LARGE = 2**15  # bytes of a large image; a CPU flips large images one at a time,
 LEVELS = 31  # number of magnitudes, as in torchvision
 WHITE = 255  # the largest value in torchvision's operations
 STEPS = 2**16  # number of values of a factor, which is drawn as an integer
+FINE = 1001  # number of magnitudes from 0 to 10 that stand for a continuous one
+MIDDLE_GRAY = 128  # timm's default outside of images; its scripts take the mean of ImageNet instead, (124, 116, 104)
+NAMES = (  # torchvision's, in the order of `operations_with`
+    *("Identity", "ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate", "Brightness", "Color", "Contrast"),
+    *("Sharpness", "Posterize", "Solarize", "AutoContrast", "Equalize", "Invert"),
+)
 ORDERS = torch.tensor(list(permutations(range(3))))  # (6, 3)
 
 
 class Stage:
     """Base class of an augmentation's stages, each of which changes uint8 images (B, C, H, W).
 
-    draws: number of random choices per image. options: the augmentation's options, including this stage's.
+    does: what the stage does, at most once in an augmentation, because its draws depend only on the image's key. draws:
+    number of random choices per image. options: the augmentation's options, including this stage's.
     """
 
+    does: ClassVar[frozenset[str]]
     draws: int
 
     def __init__(self, config: Settings, options: Any) -> None: ...
@@ -59,6 +67,7 @@ class Stage:
 class RandomFlip(Stage):
     """A horizontal flip with probability 1/2."""
 
+    does = frozenset({"flip"})
     draws = 1
 
     def choices(self, rng_keys: Tensor, side: int) -> Tensor:
@@ -85,6 +94,7 @@ class ShiftOptions(Variant.Options):
 class RandomShift(Stage):
     """A crop of image size at a random position in the padded image."""
 
+    does = frozenset({"crop"})
     draws = 2  # the top left corner of the crop in the padded image
 
     def __init__(self, config: Settings, options: ShiftOptions) -> None:
@@ -117,24 +127,27 @@ class RandomShift(Stage):
 
 
 class BoxOptions(Variant.Options):
-    """Options of a random box: its smallest area and largest aspect ratio."""
+    """Options of a random box: its smallest area, its largest aspect ratio, and how it is resized."""
 
     area: Annotated[float, Field(gt=0, le=1)] = 0.08  #: Smallest fraction of the image's area.
     ratio: Annotated[float, Field(ge=1)] = 4 / 3  #: Largest ratio of the longer side to the shorter.
+    interpolation: Interpolation = "bilinear"  #: Resizing, with antialiasing. Evaluations always resize bilinearly.
 
 
 class RandomBox(Stage):
-    """A random box of the image, resized bilinearly with antialiasing to `image_size` pixels a side.
+    """A random box of the image, resized with antialiasing to `image_size` pixels a side.
 
     The box has the distribution of torchvision's RandomResizedCrop with scale=(area, 1) and ratio=(1 / ratio, ratio).
     """
 
+    does = frozenset({"resized crop"})
     draws = 4  # top, left, height and width of the box
 
     def __init__(self, config: Settings, options: BoxOptions) -> None:
         self.size = config.image_size
         self.area = options.area
         self.ratio = options.ratio
+        self.interpolation = options.interpolation
 
     def choices(self, rng_keys: Tensor, side: int) -> Tensor:
         return random_boxes(rng_keys, side, (self.area, 1.0), self.ratio)
@@ -142,11 +155,11 @@ class RandomBox(Stage):
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
         if fixed or images.device.type != "cpu":  # one image at a time would take three launches each
             groups = zip(torch.split(images, GROUP), torch.split(send(choices, images.device), GROUP), strict=True)
-            return torch.cat([crop_by_products(some, boxes, self.size) for some, boxes in groups])
+            return torch.cat([crop_by_products(some, boxes, self.size, self.interpolation) for some, boxes in groups])
         pieces = images.new_empty((*images.shape[:2], self.size, self.size))  # channels first
         for image, (top, left, height, width), piece in zip(images, choices.tolist(), pieces, strict=True):
             box = image[None, :, top : top + height, left : left + width]
-            piece[:] = F.interpolate(box, (self.size, self.size), mode="bilinear", antialias=True)[0]
+            piece[:] = F.interpolate(box, (self.size, self.size), mode=self.interpolation, antialias=True)[0]
         return pieces
 
 
@@ -164,10 +177,10 @@ def center_crop(images: Tensor, crop: int, size: int) -> Tensor:
 
 
 class Operation(NamedTuple):
-    """An operation of `image_ops`. amounts (31,): its amount at each level. signed: whether its sign is random."""
+    """An operation of `image_ops`. amounts (levels,): its amount at each level. signed: whether its sign is random."""
 
     apply: image_ops.Operation
-    amounts: Tensor = torch.zeros(LEVELS)
+    amounts: Tensor = torch.zeros(1)
     signed: bool = False
 
 
@@ -178,6 +191,7 @@ class Distortion(Stage):
     operation `color` leaves grayscale images unchanged, as in torchvision.
     """
 
+    does = frozenset({"distort"})
     operations: list[Operation]
 
     def __init__(self, config: Settings, options: Any) -> None:
@@ -230,8 +244,11 @@ class RandomDistortion(Distortion):
         self.operations = operations_with(shear=0.3, translation=translation, angle=30.0, enhancement=0.9, bits=4)
 
     def choices(self, rng_keys: Tensor, side: int) -> Tensor:
-        operations = integers_on_cpu(len(self.operations), rng_keys, site_code("operation"), self.layers)
-        return torch.cat([operations, self.levels(rng_keys), signs(rng_keys, self.layers)], dim=1)
+        return torch.cat([self.chosen(rng_keys), self.levels(rng_keys), signs(rng_keys, self.layers)], dim=1)
+
+    def chosen(self, rng_keys: Tensor) -> Tensor:
+        """Draw the numbers of the operations: (B, layers)."""
+        return integers_on_cpu(len(self.operations), rng_keys, site_code("operation"), self.layers)
 
     def levels(self, rng_keys: Tensor) -> Tensor:
         """Return the level of each operation: (B, layers)."""
@@ -240,7 +257,7 @@ class RandomDistortion(Distortion):
     def distort(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
         device = choices.device
         if device not in self.magnitudes:  # copied once: a CUDA graph cannot hold the transfer
-            table = torch.stack([operation.amounts for operation in self.operations])  # (operations, 31)
+            table = torch.stack(torch.broadcast_tensors(*(operation.amounts for operation in self.operations)))
             signed = torch.tensor([operation.signed for operation in self.operations])
             self.magnitudes[device] = table.to(device), signed.to(device)
         table, signed = self.magnitudes[device]
@@ -261,6 +278,67 @@ class TrivialDistortion(RandomDistortion):
         return integers_on_cpu(LEVELS, rng_keys, site_code("magnitude"), 1)
 
 
+class AutoAugmentOptions(Variant.Options):
+    """Options of AutoAugment."""
+
+    policy: Literal["imagenet", "cifar10", "svhn"] = "imagenet"  #: Dataset on which the policy was found.
+
+
+class PolicyDistortion(RandomDistortion):
+    """The stage of AutoAugment: both operations of a random pair, each with a level and a probability of its own."""
+
+    def __init__(self, config: Settings, options: AutoAugmentOptions) -> None:
+        from torchvision.transforms import AutoAugment, AutoAugmentPolicy  # late: takes seconds
+
+        super().__init__(config, RandAugmentOptions(layers=2))
+        translation = 150 / 331 * config.image_size
+        self.operations = operations_with(0.3, translation, 30.0, 0.9, bits=4, levels=10)
+        self.operations.append(Operation(image_ops.invert))
+        pairs = []
+        for pair in AutoAugment(AutoAugmentPolicy(options.policy)).policies:
+            pairs.append([(NAMES.index(name), level or 0, round(STEPS * share)) for name, share, level in pair])
+        self.pairs = torch.tensor(pairs)  # (25, 2, 3)
+
+    def pair(self, rng_keys: Tensor) -> Tensor:
+        """Draw two operations (B, 2, 3), each as its number, its level and its probability times STEPS."""
+        return self.pairs[integers_on_cpu(len(self.pairs), rng_keys, site_code("pair"), 1)[:, 0]]
+
+    def chosen(self, rng_keys: Tensor) -> Tensor:
+        operations, _, shares = self.pair(rng_keys).unbind(2)
+        return operations * (integers_on_cpu(STEPS, rng_keys, site_code("applied"), 2) < shares)  # 0: the identity
+
+    def levels(self, rng_keys: Tensor) -> Tensor:
+        return self.pair(rng_keys)[:, :, 1]
+
+
+class TimmRandAugmentOptions(Variant.Options):
+    """Options of timm's RandAugment, by default those of `rand-m9-mstd0.5-inc1`."""
+
+    layers: Annotated[int, Field(ge=1, le=100)] = 2  #: Number of operations per image (timm: n).
+    magnitude: Annotated[float, Field(ge=0, le=10)] = 9.0  #: Mean strength (timm: m).
+    deviation: Annotated[float, Field(ge=0, le=10)] = 0.5  #: Standard deviation of the strength (timm: mstd).
+    probability: Annotated[float, Field(gt=0, le=1)] = 0.5  #: Probability of applying an operation (timm: p).
+
+
+class TimmDistortion(RandomDistortion):
+    """The stage of timm's RandAugment: `layers` random operations, each with a probability and a normal magnitude."""
+
+    def __init__(self, config: Settings, options: TimmRandAugmentOptions) -> None:
+        super().__init__(config, RandAugmentOptions(layers=options.layers))
+        self.options = options
+        self.operations = timm_operations(0.45 * config.image_size)
+
+    def chosen(self, rng_keys: Tensor) -> Tensor:
+        operations = 1 + integers_on_cpu(len(self.operations) - 1, rng_keys, site_code("operation"), self.layers)
+        share = round(STEPS * self.options.probability)
+        return operations * (integers_on_cpu(STEPS, rng_keys, site_code("applied"), self.layers) < share)
+
+    def levels(self, rng_keys: Tensor) -> Tensor:
+        uniform = uniforms(rng_keys, site_code("magnitude"), self.layers).clamp(min=2**-33)
+        magnitudes = self.options.magnitude + self.options.deviation * torch.special.ndtri(uniform)
+        return (magnitudes.clamp(0, 10) * ((FINE - 1) / 10)).round().long()
+
+
 class ThreeAugmentOptions(Variant.Options):
     """Options of 3-Augment: the flip, and the largest change of colors."""
 
@@ -272,6 +350,7 @@ class ThreeAugmentOptions(Variant.Options):
 class ThreeDistortions(Distortion):
     """The stage of 3-Augment: a random flip (if `flip`), then grayscale, solarize or blur, then color jitter."""
 
+    does = frozenset({"flip", "distort"})
     draws = 9  # the flip, one of the three, the blur's radius, the order of three changes, and their factors
 
     def __init__(self, config: Settings, options: ThreeAugmentOptions) -> None:
@@ -312,8 +391,10 @@ def signs(rng_keys: Tensor, elements: int) -> Tensor:
     return 2 * integers_on_cpu(2, rng_keys, site_code("sign"), elements) - 1
 
 
-def operations_with(shear: float, translation: float, angle: float, enhancement: float, bits: int) -> list[Operation]:
-    """Return torchvision's 14 operations with the given amounts at the largest level.
+def operations_with(
+    shear: float, translation: float, angle: float, enhancement: float, bits: int, levels: int = LEVELS
+) -> list[Operation]:
+    """Return torchvision's 14 operations, in the order of NAMES, with the given amounts at the largest level.
 
     shear: pixels per row or column. translation: pixels. angle: degrees. enhancement: change of the factors of
     brightness, color, contrast and sharpness. bits: number of low bits that posterize sets to 0.
@@ -331,9 +412,38 @@ def operations_with(shear: float, translation: float, angle: float, enhancement:
     }
     return [
         Operation(image_ops.identity),
-        *(Operation(apply, torch.linspace(0, most, LEVELS), signed=True) for apply, most in signed.items()),
-        Operation(image_ops.posterize, torch.linspace(0, bits, LEVELS).round()),
-        Operation(image_ops.solarize, torch.linspace(255, 0, LEVELS)),
+        *(Operation(apply, torch.linspace(0, most, levels), signed=True) for apply, most in signed.items()),
+        Operation(image_ops.posterize, torch.linspace(0, bits, levels).round()),
+        Operation(image_ops.solarize, torch.linspace(255, 0, levels)),
         Operation(image_ops.autocontrast),
         Operation(image_ops.equalize),
+    ]
+
+
+def timm_operations(translation: float) -> list[Operation]:
+    """Return the identity and the 15 increasing operations of timm's RandAugment, with FINE levels from 0 to 10.
+
+    translation: the largest, in pixels. As in timm, pixels are interpolated, and gray lies outside the image.
+    """
+    level = torch.arange(FINE) / (FINE - 1)
+    moves = {
+        image_ops.shear_x.matrix: 0.3,
+        image_ops.shear_y.matrix: 0.3,
+        image_ops.slide_x: translation,
+        image_ops.slide_y: translation,
+        image_ops.rotate.matrix: 30.0,
+    }
+    operations = [Operation(image_ops.identity)]
+    for matrix, most in moves.items():
+        operations.append(Operation(image_ops.Geometric(matrix, MIDDLE_GRAY), level * most, signed=True))
+    for enhance in (image_ops.brightness, image_ops.color, image_ops.contrast, image_ops.sharpness):
+        operations.append(Operation(enhance, level * 0.9, signed=True))
+    return [
+        *operations,
+        Operation(image_ops.posterize, 4 + (level * 4).floor()),
+        Operation(image_ops.solarize, 256 - (level * 256).floor()),
+        Operation(image_ops.solarize_add, (level * 110).floor()),
+        Operation(image_ops.autocontrast),
+        Operation(image_ops.equalize),
+        Operation(image_ops.invert),
     ]

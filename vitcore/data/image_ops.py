@@ -19,14 +19,16 @@ GRAY = (0.2989, 0.587, 0.114)  # weights of red, green and blue, as in PIL and t
 class Geometric:
     """An operation that moves pixels. It samples the nearest pixel, or black outside the image.
 
-    matrix: returns affine matrices (B, 2, 3) from output to input coordinates, in pixels from the image's center.
+    matrix: returns affine matrices (B, 2, 3) from output to input coordinates, in pixels from the image's center. fill:
+    the value outside the image. With a fill, pixels are interpolated bilinearly, as PIL does.
     """
 
-    def __init__(self, matrix: Operation) -> None:
+    def __init__(self, matrix: Operation, fill: int | None = None) -> None:
         self.matrix = matrix
+        self.fill = fill
 
     def __call__(self, images: Tensor, amount: Tensor) -> Tensor:
-        return sample(images, self.matrix(images, amount))
+        return sample(images, self.matrix(images, amount), self.fill)
 
 
 def identity(images: Tensor, amount: Tensor) -> Tensor:
@@ -48,13 +50,23 @@ def shear_y(images: Tensor, amount: Tensor) -> Tensor:
 @Geometric
 def translate_x(images: Tensor, amount: Tensor) -> Tensor:
     """Move images right by `amount` pixels, rounded toward 0."""
-    return affine(x=[torch.ones_like(amount), 0 * amount, -amount.trunc()])
+    return slide_x(images, -amount.trunc())
 
 
 @Geometric
 def translate_y(images: Tensor, amount: Tensor) -> Tensor:
     """Move images down by `amount` pixels, rounded toward 0."""
-    return affine(y=[0 * amount, torch.ones_like(amount), -amount.trunc()])
+    return slide_y(images, -amount.trunc())
+
+
+def slide_x(images: Tensor, amount: Tensor) -> Tensor:
+    """Return matrices that move images left by `amount` pixels, which need not be whole."""
+    return affine(x=[torch.ones_like(amount), 0 * amount, amount])
+
+
+def slide_y(images: Tensor, amount: Tensor) -> Tensor:
+    """Return matrices that move images up by `amount` pixels, which need not be whole."""
+    return affine(y=[0 * amount, torch.ones_like(amount), amount])
 
 
 @Geometric
@@ -73,7 +85,7 @@ def affine(x: Sequence[Tensor] = (), y: Sequence[Tensor] = ()) -> Tensor:
     return torch.stack([*(x or (ones, zeros, zeros)), *(y or (zeros, ones, zeros))], dim=1).view(-1, 2, 3)
 
 
-def sample(images: Tensor, matrix: Tensor) -> Tensor:
+def sample(images: Tensor, matrix: Tensor, fill: int | None) -> Tensor:
     """Resample images by affine matrices (B, 2, 3) from output to input coordinates, as `Geometric` does."""
     rows, columns = images.shape[-2:]
     y, x = (torch.arange(size, device=images.device) + 0.5 - size / 2 for size in (rows, columns))
@@ -81,7 +93,11 @@ def sample(images: Tensor, matrix: Tensor) -> Tensor:
     sides = torch.linspace(columns / 2, rows / 2, 2, device=images.device)  # made on the device: nothing is copied
     scaled = matrix / sides[:, None]  # to coordinates with the image's sides at -1 and 1
     grid = (points.view(1, -1, 3) @ scaled.transpose(1, 2)).view(-1, rows, columns, 2)
-    return F.grid_sample(images.float(), grid, mode="nearest", align_corners=False).to(torch.uint8)
+    if fill is None:
+        return F.grid_sample(images.float(), grid, mode="nearest", align_corners=False).to(torch.uint8)
+    inside = ((grid >= -1) & (grid < 1)).all(dim=3)[:, None]
+    smooth = F.grid_sample(images.float(), grid, mode="bilinear", padding_mode="border", align_corners=False)
+    return smooth.to(torch.uint8).where(inside, fill)
 
 
 def brightness(images: Tensor, amount: Tensor) -> Tensor:
@@ -136,9 +152,19 @@ def posterize(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def solarize(images: Tensor, amount: Tensor) -> Tensor:
-    """Invert all values that are at least `amount`."""
-    inverted = images >= amount.ceil().to(torch.uint8).view(-1, 1, 1, 1)
+    """Invert all values that are at least `amount`, from 0 to 256."""
+    inverted = images >= amount.ceil().to(torch.int16).view(-1, 1, 1, 1)
     return images ^ inverted.to(torch.uint8).neg()
+
+
+def solarize_add(images: Tensor, amount: Tensor) -> Tensor:
+    """Add `amount`, at most 127, to all values below 128."""
+    return (images + amount.to(torch.uint8).view(-1, 1, 1, 1)).where(images < 128, images)
+
+
+def invert(images: Tensor, amount: Tensor) -> Tensor:
+    """Invert all values, regardless of the amount."""
+    return 255 - images
 
 
 def gray(images: Tensor, amount: Tensor) -> Tensor:
@@ -221,6 +247,7 @@ def apply_batched(images: Tensor, operations: Sequence[Operation], choices: Tens
             moved = moved | chosen
         elif operation is not identity:
             changed = operation(images, amounts).where(chosen.view(-1, 1, 1, 1), changed)
-    if any(isinstance(operation, Geometric) for operation in operations):
-        changed = sample(images, matrix).where(moved.view(-1, 1, 1, 1), changed)
+    geometric = [operation for operation in operations if isinstance(operation, Geometric)]
+    if geometric:  # all with the same fill
+        changed = sample(images, matrix, geometric[0].fill).where(moved.view(-1, 1, 1, 1), changed)
     return changed

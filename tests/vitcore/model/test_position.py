@@ -365,7 +365,7 @@ def test_second_position_leaves_the_first_and_its_initial_values() -> None:
         ("none+1d", "none is for a model without"),
         ("1d+rope2d+cpe", "at most two at once"),
         ("1d+rop2d", "did you mean 'rope2d'"),
-        (["1d", "rope2d"], "two at once: 1d\\+rope2d"),
+        (["1d", "rope2d"], "together: 1d\\+rope2d"),
     ],
 )
 def test_positions_that_do_not_go_together_are_refused(position: Any, reason: str) -> None:
