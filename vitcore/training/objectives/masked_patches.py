@@ -6,6 +6,7 @@ decoder.
 """
 
 import math
+from collections.abc import Mapping
 from typing import Annotated
 
 import torch
@@ -212,17 +213,10 @@ class MAE(Masking):
     @classmethod
     def check(cls, config: Settings) -> None:
         super().check(config)
-        local = [name for name, stem in STEM.items() if stem.local]
-        if config.stem not in local:
-            needed = f"objective=mae needs a stem that embeds each patch alone: {joined_names(local)}"
-            raise ConfigError(f"stem={config.stem}: {needed}")
+        check_embeds_patches_alone(config)
         if config.channels * config.patch**2 == 1:  # such a patch has no variance
             raise ConfigError(f"patch={config.patch}: objective=mae needs at least two values a patch")
-        decoder = config.options_of(cls.slot, cls.Options).decoder(config)
-        width, heads = decoder["width"], decoder["heads"]
-        if width < 8 or width % 4 or width % heads:
-            allowed = f"a multiple of 4 and of its {heads} heads, at least 8"
-            raise ConfigError(f"objective.decoder_width={width}: {allowed}")
+        check_decoder(config.options_of(cls.slot, cls.Options).decoder(config), "decoder")
         check_patches_may_leave(config, "objective=mae")
 
     @classmethod
@@ -259,7 +253,7 @@ class MaskedAutoencoder(ViT):
     def __init__(self, config: Settings) -> None:
         super().__init__(config)
         options = config.options_of("objective", MaskingOptions)
-        decoder = decoder_config(config, options)
+        decoder = decoder_config(config, options.decoder(config))
         self.patch_dropout = options.visible
         self.objective = Decoder(decoder, config.width, self.prefix, options)
         pixels = config.channels * config.patch**2
@@ -301,14 +295,30 @@ class Decoder(Initial):
         return gather_rows(self.encoder.norm(x)[:, self.prefix :], masked)
 
 
-def decoder_config(config: Settings, options: MaskingOptions) -> Settings:
-    """Return the config of a plain ViT with the decoder's width, depth and number of heads."""
+def check_embeds_patches_alone(config: Settings) -> None:
+    """Raise ConfigError if the stem of `config` mixes patches, so that visible patches would show masked ones."""
+    local = [name for name, stem in STEM.items() if stem.local]
+    if config.stem not in local:
+        needed = f"objective={config.objective} needs a stem that embeds each patch alone: {joined_names(local)}"
+        raise ConfigError(f"stem={config.stem}: {needed}")
+
+
+def check_decoder(size: Mapping[str, int], name: str) -> None:
+    """Raise ConfigError if a decoder of the given width and heads cannot be built. name: as in `decoder_width`."""
+    width, heads = size["width"], size["heads"]
+    if width < 8 or width % 4 or width % heads:
+        allowed = f"a multiple of 4 and of its {heads} heads, at least 8"
+        raise ConfigError(f"objective.{name}_width={width}: {allowed}")
+
+
+def decoder_config(config: Settings, size: Mapping[str, int]) -> Settings:
+    """Return the config of a plain ViT with a decoder's size: its width, depth and number of heads."""
     plain = {
         "position": "sincos2d", "position_at": "input", "stem": "patch", "mlp": "gelu", "mlp_ratio": 4.0, "bias": "all",
         "norm": "layer", "block": "pre", "self_attention": "full", "embedding_norm": False, "final_norm": "before",
         "layer_scale": 0.0, "qk_norm": False, "dropout": 0.0, "attention_dropout": 0.0, "drop_path": 0.0, "options": {},
     }  # fmt: skip
-    return config.model_copy(update=plain | options.decoder(config))
+    return config.model_copy(update=plain | dict(size))
 
 
 def normalized_patches(pixels: Tensor, patch: int, levels: int) -> Tensor:
