@@ -95,7 +95,7 @@ def job_of_plan(plan: Plan, entry: Entry, seed: int, trial_id: str) -> Job:
         tuple(plan.evals_of(entry)),
         parents,
         description={name: getattr(entry, name) for name in trainable.described if name in entry.model_fields_set},
-        evaluation=trainable.evaluation_fraction(config, plan.data),
+        evaluation=trainable.evaluation_fraction(config, entry.data or plan.data),
         trainable=plan.trainable,
         metric=plan.metric if plan.metric in plan.trial_metrics else plan.trial_metrics[0],
         selection_metric=plan.selection_metric,

@@ -159,6 +159,32 @@ class InteractionRow:
         return self if self.verdict is None else replace(self, p=None, p_holm=None, verdict=None, notes=[note])
 
 
+@dataclass(frozen=True, kw_only=True)
+class AverageRow:
+    """An arm averaged over data sets, which count alike, and its average difference from the baseline.
+
+    arm: its name without the data. arms: its names on each data set. n: how many seeds or pairs all data sets have.
+    delta_ci95_images, verdict: as in `Row`; the verdict of a baseline is None.
+    """
+
+    arm: str
+    arms: Sequence[str]
+    n: int
+    mean: float | None
+    ci95: Interval | None
+    delta: float | None = None
+    delta_ci95: Interval | None = None
+    delta_ci95_images: Interval | None = None
+    p: float | None = None
+    p_holm: float | None = None
+    verdict: str | None = None
+    notes: Sequence[str] = ()
+
+    def without_verdict(self, note: str) -> "AverageRow":
+        """Return the average with `note` in place of its p values and verdict, or unchanged without a verdict."""
+        return self if self.verdict is None else replace(self, p=None, p_holm=None, verdict=None, notes=[note])
+
+
 @dataclass(frozen=True)
 class Pairing:
     """What pairing by seed brought, as medians over a table's differences.
@@ -198,6 +224,7 @@ class Table:
     interim: bool
     judged: bool
     interactions: Sequence[InteractionRow]
+    averages: Sequence[AverageRow] = ()
     claims: Sequence[Claim]
     notes: Sequence[str]
     warnings: Sequence[str] = ()
@@ -416,7 +443,7 @@ def json_object(record: Any) -> dict[str, Any]:
     """Return field -> value for a record. `json.dumps` takes this function as the argument `default`.
 
     Further metrics of a Row become fields, and the metric of a row becomes its name. A Table has TABLE_KEYS, and the
-    fields `abridged`, `paired`, `pairing` and those of secondary metrics only if they are there.
+    fields `abridged`, `paired`, `pairing`, `averages` and those of secondary metrics only if they are there.
     """
     if isinstance(record, Schema):
         return record.content()
@@ -428,6 +455,8 @@ def json_object(record: Any) -> dict[str, Any]:
             content["paired"] = record.plan.paired
         if record.pairing:
             content["pairing"] = record.pairing
+        if record.averages:
+            content["averages"] = record.averages
         if record.plan.secondary_metrics:
             content["secondary_metrics"] = record.plan.secondary_metrics
         return content

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from results import store
 from results.store import ledger, record
 from results.store.record import FAULTS, PARTS, PROVENANCE, Correct, Record
-from results.store.schemas import Arm, EvalSummary, Plan
+from results.store.schemas import Arm, Entry, EvalSummary, Plan
 from results.store.schemas.metrics import AXES, MEASURES
 from results.store.standing import Standings
 
@@ -266,17 +266,18 @@ Z95 = 1.645  # normal quantile of a one-sided 5% test
 RARE, FEW = 1 / 8, 10  # rate of a failure that fewer seeds than FEW often miss
 
 
-def collapsed_seeds(accuracies: Mapping[int, float], plan: Plan) -> list[int]:
+def collapsed_seeds(accuracies: Mapping[int, float], plan: Plan, arm: Entry) -> list[int]:
     """Return the seeds of an arm whose trials collapsed. accuracies: seed -> accuracy. Other metrics never collapse.
 
     A trial collapsed if its accuracy is below half of the median of the arm's others, or not above chance at 5%
-    (one-sided, by the normal approximation for the number of test images). Chance is 1 / classes.
+    (one-sided, by the normal approximation for the number of test images). Chance is 1 / classes of the arm's data.
     """
     if not plan.primary_metric.is_accuracy:
         return []
-    chance = plan.chance
-    if chance and plan.split is not None:
-        chance += Z95 * math.sqrt(chance * (1 - chance) / plan.split.images_per_test)
+    chance = plan.chance_of(arm)
+    split = plan.split_of(arm)
+    if chance and split is not None:
+        chance += Z95 * math.sqrt(chance * (1 - chance) / split.images_per_test)
     return fallen_seeds(accuracies, chance)
 
 

@@ -21,10 +21,12 @@ USUAL_METRICS = {"accuracy": "test_accuracy", "acc": "test_accuracy", "top1": "t
 def check(design: Design) -> None:
     """Raise ValueError if a design has an error that can be found before training.
 
-    Errors are unknown names, arms that cannot be trained or evaluated, and margins or published accuracies in percent.
+    Errors are unknown names, comparisons across data sets, arms that cannot be trained or evaluated, and margins or
+    published accuracies in percent.
     Also raises the errors of `Design.arms`.
     """
     check_names(design)
+    check_data(design)
     check_shares(design)
     for name in design.required_evals:
         for arm in design.arms:
@@ -68,6 +70,19 @@ def check_metrics(design: Design) -> None:
         if design.trainable.eval_of(name) or (is_described and name != design.metric):
             continue
         check_name(design.study, "metrics" if design.study.metrics else "metric", name, measured)
+
+
+def check_data(design: Design) -> None:
+    """Raise ValueError if an arm or a claim is about a difference between two data sets."""
+    data = {arm.name: design.trainable.data_name(arm.config) for arm in design.arms}
+    compared = [(f"arm {arm.name}", arm.name, arm.baseline) for arm in design.arms]
+    compared += [(f"claim {claim}", *claimed_arms(claim)) for claim in design.claims]
+    for what, first, second in compared:
+        if {first, second} <= data.keys() and data[first] != data[second]:
+            raise ValueError(
+                f"study '{design.study.name}': {what}: {data[first]} against {data[second]}: numbers on different test "
+                "images are not compared; `factors: {data: [A, B]}` gives every arm on every data set"
+            )
 
 
 def check_arms(design: Design, key: str, names: Iterable[str], known: Sequence[str]) -> None:

@@ -160,7 +160,7 @@ class TrialTimes:
     def estimate(self, entry: Entry) -> tuple[float, str]:
         """Return the seconds of one trial of an arm or stage, with its evaluations, and their key in SOURCES."""
         seconds, source = self.training_seconds(entry)
-        return seconds * (1 + self.trainable.evaluation_fraction(entry.config, self.plan.data)), source
+        return seconds * (1 + self.trainable.evaluation_fraction(entry.config, entry.data or self.plan.data)), source
 
     def training_seconds(self, entry: Entry) -> tuple[float, str]:
         past = self.past_seconds(entry, ENOUGH)

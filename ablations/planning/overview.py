@@ -202,8 +202,9 @@ def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
         f"  disk    {disk_text(view)}",
         "  resolves " + "\n           ".join(resolved),
     ]
-    if plan.data:
-        lines.append(f"  data    {images_text(plan, plan.data)}")
+    for data in dict.fromkeys(arm.data or plan.data for arm in plan.arms):
+        if data:
+            lines.append(f"  data    {images_text(plan, data)}")
     for file, imported in view.plugins.items():
         lines.append(f"  plug-in {file}")
         if imported:
@@ -321,14 +322,17 @@ def suggestions(hours: float, unit: str, plan: Plan) -> list[str]:
 
 
 def images_text(plan: Plan, data: PlannedData) -> str:
+    arms = [arm for arm in plan.arms if arm.data in (None, data)]
     config = plan.baseline_arm.config
+    if len(arms) < len(plan.arms):
+        config = plan.arms_by_name[arms[0].baseline].config
     validation = round(config["val_fraction"] * data.train)
     train = round(config["data_fraction"] * (data.train - validation))
     text = f"{data.name}: about {train:,} images to train, {validation:,} to validate, {data.test:,} to test"
     if data.folds:
         text += f" (one of {data.folds} folds)"
     text += f", {data.classes:,} classes, {data.image_size} pixels wide, trained at {config['image_size']}"
-    tokens = {arm.tokens for arm in plan.arms if arm.tokens}
+    tokens = {arm.tokens for arm in arms if arm.tokens}
     if tokens:
         text += f", {' to '.join(map(str, sorted({min(tokens), max(tokens)})))} tokens"
     return text

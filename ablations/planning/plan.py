@@ -104,6 +104,8 @@ def contrasts(entries: Sequence[schemas.Arm | Tuned]) -> int:
 
 def margin_notes(design: Design, data: str) -> list[str]:
     """Return a note, in a list, if other data invalidate the recipe's margin and the study sets none; otherwise []."""
+    if design.trainable.data_key in design.curves:
+        data = "several data sets"
     margin = design.recipe.margin
     if margin is None or margin == design.applicable_recipe.margin or design.study.margin is not None:
         return []
@@ -198,7 +200,7 @@ def arm_entry(
     design: Design, arm: Arm, baseline: Arm, seeds: Sequence[int], stages: Mapping[str, schemas.Stage]
 ) -> schemas.Arm:
     notes = arm.footnotes(baseline, design.study.budget)
-    return schemas.Arm(
+    entry = schemas.Arm(
         name=arm.name,
         baseline=arm.baseline,
         change=arm.change.name,
@@ -215,6 +217,10 @@ def arm_entry(
         notes_about={note: measure for note, measure in notes.items() if measure},
         trials=trials(arm.trainable, arm.config, arm.recorded, seeds, stages.get(arm.parent_name)),
     )
+    if design.trainable.data_key in design.curves:  # plans of one data set stay as they were
+        of_data = {"data": arm.trainable.describe_data(arm.config), "split": arm.trainable.split(arm.config)}
+        return entry.model_copy(update=of_data)
+    return entry
 
 
 def published_number(design: Design, arm: Arm) -> float | None:

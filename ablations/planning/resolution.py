@@ -136,7 +136,8 @@ def so_far(plan: Plan, runs: Path) -> StudyResults | None:
 
 def may_need_images(plan: Plan) -> bool:
     """Return whether verdicts count the noise of test images, if seeds share them and answers are stored."""
-    return plan.metric == plan.per_image_metric and not (plan.split and plan.split.folds)
+    splits = [plan.split_of(arm) for arm in plan.arms]
+    return plan.metric == plan.per_image_metric and not all(split and split.folds for split in splits)
 
 
 def size_of_margin(plan: Plan, study: StudyResults | None) -> tuple[float | None, str]:
@@ -170,6 +171,8 @@ def spread_of_differences(plan: Plan, study: StudyResults | None) -> Spread | No
     if any(measured.mean.se is not None for measured in itertools.chain(*groups)):
         sd, freedom = pooled_spread(groups, plan.is_paired)
         source = "the differences of this study so far"
+        if plan.data_sets:
+            source += ", on all data sets together"
     elif stated and stated.metric == plan.metric:
         groups = []
         sd = stated.sd

@@ -180,7 +180,9 @@ class Layers:
 
     @cached_property
     def uses_recipe_data(self) -> bool:
-        """Whether baseline and stages use the data that the recipe names for them."""
+        """Whether baseline and stages use the data that the recipe names for them, and no other data."""
+        if self.trainable.data_key in self.study.curves:
+            return False
         finetune = FINETUNE if self.fine_tunes else ""
         if not self.has_recipe_data(self.base, finetune):
             return False

@@ -67,15 +67,16 @@ def read_study(name: str, recipe: Recipe | None = None) -> Study:
     """
     path = find_file("studies", name)
     study = read_record(Study, path)
+    trainable = find(recipe.trainable if recipe else VIT)
     try:
-        key_checks.validate_study(study, path, find(recipe.trainable if recipe else VIT))
+        key_checks.validate_study(study, path, trainable)
     except key_checks.UnknownSetting as error:
         if recipe is None or recipe.is_of_user or recipe.name != RECIPE:
             raise
         raise ValueError(
             f"{error} (on recipe {RECIPE}, the default: give that of your own code as --recipe FILE)"
         ) from None
-    return study
+    return study.along_data(trainable.data_key)
 
 
 def read_recipe(name: str) -> Recipe:

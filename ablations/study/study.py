@@ -31,6 +31,7 @@ class Study(Options):
     baseline: Values  #: The settings that every arm is compared with, on top of the recipe's.
     recipe_arm: str = ""  #: The recipe's arm that the baseline begins with.
     #: Values that vary one at a time: a list, `axis` (the recipe's) or `all` (every variant, plug-ins included).
+    #: `data: [A, B]` gives every arm on every data set, compared with the baseline on the same data, and an average.
     factors: dict[str, Axis] = {}
     #: Full products of at least two factors. The table shows their interactions, and each cross of two as a grid.
     crosses: list[dict[str, Axis]] = []
@@ -92,6 +93,13 @@ class Study(Options):
     def varied_settings(self) -> list[str]:
         """The keys of all settings that vary, each once: factors, crosses, curves and tuned settings."""
         return list(dict.fromkeys(key for _, group in self.axes() for key in group))
+
+    def along_data(self, key: str) -> "Study":
+        """Return the study with the factor `key` as a curve. Numbers on different test images are never compared."""
+        factors = {name: values for name, values in self.factors.items() if name != key}
+        if len(factors) == len(self.factors):
+            return self
+        return self.model_copy(update={"factors": factors, "curves": {**self.curves, key: self.factors[key]}})
 
     def layers(self) -> list[tuple[str, Values]]:
         """Return (name, settings) for the baseline, each stage, each co-change and each named arm, as written.

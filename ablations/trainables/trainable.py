@@ -124,7 +124,8 @@ class Trainable(Protocol):
     training and chooses tuned values; "" for the study's metric. progress: what an attempt that is killed has to
     bring so that another follows. fixed: settings that a study cannot vary -> why. stage_evals: evals that stages
     compute, not arms. files: the user's code, whose edits change ids. unseen: places in it that load further code.
-    node_checks: what `ablate profile check` checks, by name. is_probed: whether short trials must show that seed and
+    node_checks: what `ablate profile check` checks, by name. data_key: the setting that names a data set, with its own
+    test images; "" if there is none. is_probed: whether short trials must show that seed and
     settings have an effect, as nothing guarantees it.
     """
 
@@ -142,6 +143,7 @@ class Trainable(Protocol):
     unseen: Sequence[str] = ()
     stage_evals: Collection[str] = frozenset()
     node_checks: Mapping[str, NodeCheck] = MappingProxyType({})
+    data_key: str = ""
     is_probed: bool = False
 
     # -- settings ------------------------------------------------------------------------------------------------------

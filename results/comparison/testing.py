@@ -19,7 +19,7 @@ from results.statistics.declared import Earlier, declared_earlier
 from results.statistics.intervals import Estimate, Interval, Ratio
 from results.statistics.looks import Look
 from results.statistics.verdict import Tie
-from results.store.schemas import Metric, Plan
+from results.store.schemas import Metric, Plan, Split
 from results.store.schemas.metrics import margin_bound, margin_text, too_wide
 from results.study_results import StudyResults
 from results.tables import study_table
@@ -45,6 +45,11 @@ class Side:
     contrast: Measured | None
     interim: bool
     late: Earlier | None
+
+    @property
+    def split(self) -> Split | None:
+        """How the arm's test images are chosen, or None if there are none."""
+        return self.plan.split_of(self.arm.arm)
 
     @property
     def as_first_declared(self) -> "Side":
@@ -363,7 +368,7 @@ def sample_test(a: Side, b: Side, left: Measured, right: Measured) -> Test:
     if identical:
         new_a = left.only_seeds(set(left.seeds) - set(identical))
         new_b = right.only_seeds(set(right.seeds) - set(identical))
-    is_paired = a.plan.is_paired and b.plan.is_paired and a.plan.split == b.plan.split
+    is_paired = a.plan.is_paired and b.plan.is_paired and a.split == b.split
     if identical and not (new_a.seeds and new_b.seeds):
         change = Difference(new_a, new_b, Estimate(len(identical), 0.0, why=IDENTICAL), "none", 0)
     else:

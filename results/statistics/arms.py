@@ -153,9 +153,9 @@ def outcomes_by_arm(study: StudyResults) -> dict[str, list[TrialOutcome]]:
     names = ("arm", *TrialOutcome._fields[:-2], study.plan.metric)
     for arm, *values in zip(*map(study.columns.__getitem__, names), strict=True):
         by_arm[arm].append(TrialOutcome(*values))
-    for outcomes in by_arm.values():
+    for name, outcomes in by_arm.items():
         reached = {trial.seed: trial.value for trial in outcomes if trial.has_metric}
-        collapsed = collapsed_seeds(reached, study.plan)
+        collapsed = collapsed_seeds(reached, study.plan, study.plan.arms_by_name[name])
         for number, trial in enumerate(outcomes):
             outcomes[number] = trial._replace(collapsed=trial.seed in collapsed)
     return by_arm
@@ -186,7 +186,8 @@ def tested_contrasts(arms: Mapping[str, ArmResults], plan: Plan) -> dict[str, Co
         pair = pair_of(arm, baseline, baseline, plan)
         counted = looks.looks((trials, plan))
         p = p_with_stability(pair.p_value, arm, baseline, counted)
-        untested.append(Contrast(arm, baseline, pair, pair.tie(baseline.sample.mean.value), p, counted))
+        tie = pair.tie(baseline.sample.mean.value, plan.chance_of(baseline.arm))
+        untested.append(Contrast(arm, baseline, pair, tie, p, counted))
     tested = {each.arm.name: each for each in untested}  # in the order of the plan
     for family, size in families(untested, plan):
         equivalent = [[] if each.is_at_edge else each.pair.advantages_at_looks for each in family]

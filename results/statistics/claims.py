@@ -73,7 +73,8 @@ def judge_claims(plan: Plan, arms: Mapping[str, ArmResults], contrasts: Mapping[
         if a in arms and b in arms and table_contrast(a, b, contrasts) is None:
             baseline = arms[arms[a].arm.baseline]
             pair = pair_of(arms[a], arms[b], baseline, plan)
-            others[a, b] = Contrast(arms[a], arms[b], pair, pair.tie(baseline.sample.mean.value), pair.p_value)
+            tie = pair.tie(baseline.sample.mean.value, plan.chance_of(baseline.arm))
+            others[a, b] = Contrast(arms[a], arms[b], pair, tie, pair.p_value)
     tests = dict(zip(others, adjusted([*others.values()], len(others)), strict=True))
     judged = []
     for parts in claimed:
@@ -170,8 +171,9 @@ def judge_interactions(plan: Plan, arms: Mapping[str, ArmResults]) -> list[Judge
         four_arms = [arms[name] for name in planned.arms]
         four = interaction([arm.sample for arm in four_arms], plan.is_paired)
         logit = Estimate(0, None)
-        if plan.split is not None and plan.primary_metric.is_accuracy:
-            images = plan.split.images_per_test
+        split = plan.split_of(four_arms[0].arm)
+        if split is not None and plan.primary_metric.is_accuracy:
+            images = split.images_per_test
             logit = interaction([logits(arm.sample, images) for arm in four_arms], plan.is_paired).mean
         tested.append(JudgedInteraction(planned, four_arms, four, logit, looks.p_value(four, plan)))
     p_holm = verdict.holm([judged.judged_p for judged in tested], len(tested))

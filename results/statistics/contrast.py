@@ -108,12 +108,16 @@ class Sample(Measured):
     @cached_property
     def mean(self) -> Estimate:
         """The estimated mean over seeds. Its standard error allows for images that repetitions share, if known."""
-        shared = 0.0
+        return intervals.mean(self.numbers, self.shared_variance, self.image)
+
+    @cached_property
+    def shared_variance(self) -> float:
+        """The variance that images which repetitions share add to the mean, 0 if it is unknown."""
         if spans_repetitions(self.values, self.folds) and self.values.keys() <= self.correct.keys():
             images = correctness_matrix(self)
             if images is not None:
-                shared = intervals.shared_images_variance(images, np.array(self.seeds) // (self.folds or 1))
-        return intervals.mean(self.numbers, shared, self.image)
+                return intervals.shared_images_variance(images, np.array(self.seeds) // (self.folds or 1))
+        return 0.0
 
     @cached_property
     def images_variance(self) -> float | None:
@@ -232,6 +236,41 @@ class Unpaired(Measured):
         return Unpaired((*parts, -other))
 
 
+@dataclass(frozen=True)
+class Average(Measured):
+    """The mean of samples or differences on several data sets, which count alike. Data sets share no images."""
+
+    parts: tuple[Measured, ...]
+
+    @property
+    def terms(self) -> tuple[Sample, ...]:
+        return tuple(term for part in self.parts for term in part.terms)
+
+    @cached_property
+    def mean(self) -> Estimate:
+        """The estimated mean: over seeds, each with its average over data sets, or by Welch's method if unpaired."""
+        count = len(self.parts)
+        images = max(term.image for term in self.terms) / count
+        samples = [part.only_seeds(self.seeds) for part in self.parts if isinstance(part, Sample)]
+        if len(samples) < count:
+            return intervals.sum_of_means([term.numbers / count for term in self.terms], images)
+        shared = sum(sample.shared_variance for sample in samples) / count**2
+        return intervals.mean(np.mean([sample.numbers for sample in samples], axis=0), shared, images)
+
+    @cached_property
+    def images_variance(self) -> float | None:
+        """The variance that the choice of test images adds to the mean, None if it is unknown for all data sets."""
+        known = [part.images_variance for part in self.parts if part.images_variance is not None]
+        return sum(known) / len(self.parts) ** 2 if known else None
+
+    @property
+    def on_these_images(self) -> "Average":
+        return Average(tuple(part.on_these_images for part in self.parts))
+
+    def only_seeds(self, seeds: Collection[int]) -> "Average":
+        return Average(tuple(part.only_seeds(seeds) for part in self.parts))
+
+
 def difference(a: Measured, b: Measured, is_paired: bool) -> Measured:
     """Return a - b, over common seeds if both are samples that pair."""
     if is_paired and isinstance(a, Sample) and isinstance(b, Sample):
@@ -249,14 +288,13 @@ def samples_by_arm(study: StudyResults, metric: str) -> dict[str, Sample]:
 
     Answers of training code of the user's count only if their mean is the metric.
     """
-    split = study.plan.split
-    folds = None
-    image = 0.0
-    if split is not None:
-        folds = split.folds
-        if study.plan.metric_named(metric).is_accuracy:
-            image = 1 / split.images_per_test
-    samples = {arm.name: Sample({}, {}, {}, folds, image) for arm in study.plan.arms}
+    is_accuracy = study.plan.metric_named(metric).is_accuracy
+    samples = {}
+    for arm in study.plan.arms:
+        split = study.plan.split_of(arm)
+        folds = split.folds if split else None
+        image = 1 / split.images_per_test if split and is_accuracy else 0.0
+        samples[arm.name] = Sample({}, {}, {}, folds, image)
     columns = map(study.columns.__getitem__, ("arm", "seed", "id", "weights_sha256", "status", metric))
     for arm, seed, trial, weights, status, value in zip(*columns, strict=True):
         if status != "finished" or math.isnan(value):

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from results.statistics import looks
-from results.statistics.contrast import Measured, Sample, Unpaired, difference
+from results.statistics.contrast import Average, Measured, Sample, Unpaired, difference
 from results.statistics.intervals import AtLevel, Ratio
 from results.statistics.verdict import Tie
 from results.store.schemas import Plan
@@ -29,7 +29,7 @@ class Pair:
     own: Measured
     ahead: Sequence[Measured] = ()
     behind: Sequence[Measured] = ()
-    error: Sample | None = None
+    error: Measured | None = None
 
     def only_seeds(self, seeds: Collection[int]) -> "Pair":
         ahead = [sample.only_seeds(seeds) for sample in self.ahead]
@@ -101,15 +101,18 @@ class Pair:
         bound = margin_bound(self.plan.margin)
         return min([1.0, *(at.factor * at.p_below(bound) for at in self.advantages_at_looks)])
 
-    def tie(self, baseline: float | None) -> Tie | None:
-        """Return the difference beside the plan's margin, or None without a margin. baseline: the baseline's mean."""
+    def tie(self, baseline: float | None, chance: float) -> Tie | None:
+        """Return the difference beside the plan's margin, or None without a margin.
+
+        baseline: the baseline's mean. chance: the accuracy of a guess, 0 if it is unknown.
+        """
         plan = self.plan
         if plan.margin is None:
             return None
         metric = plan.primary_metric
         withheld = ""
         if baseline is not None:
-            withheld = too_wide(plan.margin, baseline, metric, plan.chance)
+            withheld = too_wide(plan.margin, baseline, metric, chance)
         return Tie(
             margin_text(plan.margin, metric),
             margin_bound(plan.margin),
@@ -119,21 +122,28 @@ class Pair:
         )
 
 
-def ratio(own: Measured, error: Sample | None) -> Ratio | None:
+def ratio(own: Measured, error: Measured | None) -> Ratio | None:
     """Return a mean difference as a ratio to the mean error, over the same seeds if paired, or to 1 without an error.
 
     Identical differences have no test, although errors vary.
     """
     if error is None:
         return Ratio.of_mean(own.tested)
-    if isinstance(own, Unpaired):
-        beyond: Measured = own.minus_dependent(error)
-    else:
-        beyond = difference(own, error, is_paired=True)
+    beyond = beyond_error(own, error)
+    if isinstance(own, Sample):
         own = own.only_seeds(beyond.seeds)
         error = error.only_seeds(beyond.seeds)
     quotient = Ratio.of_means(own.tested, error.tested, beyond.tested)
     return quotient and replace(quotient, df=own.tested.df)
+
+
+def beyond_error(own: Measured, error: Measured) -> Measured:
+    """Return a difference minus the error of its baseline. The parts of averages belong together."""
+    if isinstance(own, Average) and isinstance(error, Average):
+        return Average(tuple(map(beyond_error, own.parts, error.parts)))
+    if isinstance(own, Unpaired) and isinstance(error, Sample):
+        return own.minus_dependent(error)
+    return difference(own, error, is_paired=True)
 
 
 def error_ratio(arm: Sample, baseline: Sample, plan: Plan) -> Ratio | None:

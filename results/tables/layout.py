@@ -20,11 +20,11 @@ from results.records import (
     json_object,
     with_labels,
 )
-from results.store.schemas import Metric, Plain, Plan, Split
+from results.store.schemas import Metric, Plain, Plan
 from results.store.schemas.metrics import EXACT, margin_text, too_wide
 from results.study_results import unseen_failures
 from results.style import current_style
-from results.tables import cross_grid, formats, secondary_table, sentences
+from results.tables import cross_grid, data_grid, formats, secondary_table, sentences
 from results.tables.cell_text import (
     ABSENT,
     INTERVALS,
@@ -202,8 +202,10 @@ def json_record(table: Table, columns: Sequence[str] | None) -> dict[str, Any]:
 
 
 def grids_below(table: Table) -> list[Grid]:
-    """Return the further tables of text that follow the list of arms: secondary metrics, and the grids of crosses."""
+    """Return the tables of text that follow the list of arms: secondary metrics, arms by data, and grids of crosses."""
     grids = list(cross_grid.as_grids(table))
+    if table.averages:
+        grids.insert(0, data_grid.as_grid(table))
     if table.plan.secondary_metrics:
         grids.insert(0, secondary_table.as_grid(table))
     return grids
@@ -359,7 +361,7 @@ def captions(table: Table, columns: Sequence[str]) -> list[str]:
     if several:
         reference = "the baseline at the same point"
     parts = [
-        f"{sentences.count_text(table.rows)}{test_images_text(table.plan.split)}",
+        f"{sentences.count_text(table.rows)}{test_images_text(table.plan)}",
         f"{metric_label(metric)}{unit_suffix(metric)}{further}, {INTERVALS}",
         f"difference{in_unit} from {reference}, {sentences.pairing(table.plan)}",
     ]
@@ -391,8 +393,10 @@ def may_be_equivalent(table: Table) -> bool:
     if plan.margin is None:
         return False
     for row in table.rows:
-        is_baseline = row.arm == row.baseline
-        if is_baseline and (row.mean is None or not too_wide(plan.margin, row.mean, plan.primary_metric, plan.chance)):
+        if row.arm != row.baseline:
+            continue
+        chance = plan.chance_of(plan.arms_by_name[row.arm])
+        if row.mean is None or not too_wide(plan.margin, row.mean, plan.primary_metric, chance):
             return True
     return False
 
@@ -425,8 +429,11 @@ def column_lines(table: Table, columns: Sequence[str]) -> list[str]:
     return lines
 
 
-def test_images_text(split: Split | None) -> str:
+def test_images_text(plan: Plan) -> str:
     """Return text on the images that trials are tested on, such as ", all on the same 360 test images", or ""."""
+    split = plan.split
+    if plan.data_sets and split is not None:
+        return f", on {units.amount_text(len(plan.data_sets), 'data set')}, each with its own test images"
     if split is None:
         return ""
     if split.kind == "folds":
@@ -444,6 +451,10 @@ def family_names(table: Table) -> list[str]:
         names.append("contrasts at equal values")
     if plan.margin is not None:
         names.append("equivalence")
+    if any(each.p is not None for each in table.averages):
+        names.append("averages over data sets")
+        if plan.margin is not None:
+            names.append("equivalence of averages")
     if table.interactions:
         names.append("interactions")
     pairs = {frozenset((row.arm, row.baseline)) for row in table.rows}

@@ -285,7 +285,9 @@ def setting_parts(plan: Plan) -> list[str]:
     data = plan.data
     learned = learned_settings(plan.overrides, plan.trainable)
     setting = plan.recipe
-    if data is not None and not (data.of_recipe and data.name == plan.recipe):
+    if plan.data_sets:
+        setting = f"{amount_text(len(plan.data_sets), 'data set')} (recipe {plan.recipe})"
+    elif data is not None and not (data.of_recipe and data.name == plan.recipe):
         setting = f"{data.name} (recipe {plan.recipe})"
         learned.pop("data", None)
     return [setting, *(f"{key}={value}" for key, value in learned.items())]
@@ -319,9 +321,12 @@ def variance_text(table: Table) -> str:
     share = median(shares)
     seeds = max(row.n_pairs or 0 for row in table.rows)
     usual = " (the median)" if len(shares) > 1 else ""
+    images = "test images"
+    if not table.plan.data_sets:
+        images = amount_text(table.plan.split.images, "test image")
     return (
         f"Variance of a difference{usual}: {1 - share:.0%} from {amount_text(seeds, 'seed')}, {share:.0%} from the "
-        f"choice of {amount_text(table.plan.split.images, 'test image')}."
+        f"choice of {images}."
     )
 
 

@@ -5,8 +5,18 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from results import units
-from results.records import INTERVAL, Claim, InteractionRow, Interval, NoteSubjects, Row, SecondaryResult, Table
-from results.statistics import claims, contrast, dominance, intervals, secondary, tuned_pairs, tuning
+from results.records import (
+    INTERVAL,
+    AverageRow,
+    Claim,
+    InteractionRow,
+    Interval,
+    NoteSubjects,
+    Row,
+    SecondaryResult,
+    Table,
+)
+from results.statistics import averages, claims, contrast, dominance, intervals, secondary, tuned_pairs, tuning
 from results.statistics.arms import (
     ArmResults,
     Contrast,
@@ -15,6 +25,7 @@ from results.statistics.arms import (
     simultaneous_intervals,
     tested_contrasts,
 )
+from results.statistics.averages import JudgedAverage
 from results.statistics.claims import JudgedClaim, JudgedInteraction
 from results.statistics.contrast import Sample
 from results.statistics.secondary import SecondaryMetric
@@ -69,7 +80,9 @@ def table_of_plan(
         rows.append(replace(row, delta_ci95_simultaneous=at_once.get(row.arm)))
     interactions = list(map(interaction_record, claims.judge_interactions(plan, arms)))
     judged_claims = list(map(claim_record, claims.judge_claims(plan, arms, contrasts)))
+    over_data = list(map(average_record, averages.judge_averages(plan, arms, contrasts)))
     if not judged:
+        over_data = [each.without_verdict(INTERIM) for each in over_data]
         interactions = [each.without_verdict(INTERIM) for each in interactions]
         judged_claims = [each.without_verdict(INTERIM) for each in judged_claims]
     return Table(
@@ -80,6 +93,7 @@ def table_of_plan(
         interim=unfinished,
         judged=judged,
         interactions=interactions,
+        averages=over_data,
         claims=judged_claims,
         notes=[*notes.study_notes(study), *withheld_notes(contrasts)],
         warnings=trial_notes.retry_warnings(study),
@@ -299,7 +313,30 @@ def withheld_notes(contrasts: Mapping[str, Contrast]) -> list[str]:
     return texts
 
 
-# -- interactions and claims -------------------------------------------------------------------------------------------
+# -- averages, interactions and claims ---------------------------------------------------------------------------------
+
+
+def average_record(judged: JudgedAverage) -> AverageRow:
+    """Return an arm averaged over data sets as a record."""
+    names = [arm.name for arm in judged.arms]
+    row = AverageRow(arm=judged.name, arms=names, n=judged.mean.n, mean=judged.mean.value, ci95=judged.mean.interval())
+    if judged.pair is None:
+        return row
+    own = judged.pair.own
+    images = None
+    if own.mean_over_images is not None:
+        images = own.mean_over_images.interval()
+    return replace(
+        row,
+        n=own.mean.n,
+        delta=own.mean.value,
+        delta_ci95=own.mean.interval(),
+        delta_ci95_images=images,
+        p=judged.p,
+        p_holm=judged.p_holm,
+        verdict=judged.verdict,
+        notes=[f"no interval of the average difference: {own.mean.why}"] if own.mean.why else [],
+    )
 
 
 def interaction_record(judged: JudgedInteraction) -> InteractionRow:

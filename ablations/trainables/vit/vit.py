@@ -72,6 +72,7 @@ class Vit(Trainable):
     default_metric = "test_accuracy"
     selection_metric = "val_accuracy"
     stage_evals = frozenset({"fewshot"})
+    data_key = "data"
     node_checks = machine_checks.NODE_CHECKS
 
     # -- settings ------------------------------------------------------------------------------------------------------

@@ -28,6 +28,32 @@ class LaterDifference(Schema):
     resolved: bool = False
 
 
+class Split(Schema):
+    """The test images. kind: "official" (the same in all trials) or "folds" (a fold per seed). images: their number."""
+
+    kind: str
+    folds: Annotated[int, Field(gt=0)] | None = None
+    images: Annotated[int, Field(gt=0)]
+
+    @property
+    def images_per_test(self) -> float:
+        """The number of images that a trial is tested on."""
+        return self.images / (self.folds or 1)
+
+
+class PlannedData(Schema):
+    """The data set of a study's baseline."""
+
+    name: str
+    train: Count
+    test: Count
+    folds: Count | None
+    classes: Count
+    image_size: Count
+    channels: Count
+    of_recipe: bool  #: Whether the recipe describes this data set.
+
+
 class Entry(Schema):
     """An arm or a stage of a plan: a config and its trials."""
 
@@ -55,6 +81,8 @@ class Entry(Schema):
     notes: list[str] = []  #: Footnotes on further differences from the baseline.
     notes_about: dict[str, str] = {}  #: Footnote -> the measure that it concerns.
     trials: list[PlannedTrial]  #: Seed and id of each trial.
+    data: PlannedData | None = None  #: The data set, where arms have different ones.
+    split: Split | None = None  #: How its test images are chosen, where arms have different data sets.
 
     @property
     def ids(self) -> dict[int, str]:
@@ -99,32 +127,6 @@ class Interaction(Schema):
     def arms(self) -> list[str]:
         """The names of four arms: with both changes, with each alone, and with neither."""
         return [self.ab, self.a, self.b, self.baseline]
-
-
-class Split(Schema):
-    """The test images. kind: "official" (the same in all trials) or "folds" (a fold per seed). images: their number."""
-
-    kind: str
-    folds: Annotated[int, Field(gt=0)] | None = None
-    images: Annotated[int, Field(gt=0)]
-
-    @property
-    def images_per_test(self) -> float:
-        """The number of images that a trial is tested on."""
-        return self.images / (self.folds or 1)
-
-
-class PlannedData(Schema):
-    """The data set of a study's baseline."""
-
-    name: str
-    train: Count
-    test: Count
-    folds: Count | None
-    classes: Count
-    image_size: Count
-    channels: Count
-    of_recipe: bool  #: Whether the recipe describes this data set.
 
 
 class Stated(Schema):
@@ -338,6 +340,15 @@ class Plan(Schema):
     def is_paired(self) -> bool:
         """Whether differences between arms are paired by seed."""
         return self.paired != "no"
+
+    @property
+    def data_sets(self) -> list[str]:
+        """The values of the curve `data`, or [] if all arms have the same data set."""
+        return [str(value) for value in self.curves.get("data", [])]
+
+    def split_of(self, arm: Entry) -> Split | None:
+        """Return how an arm's test images are chosen, or None if there are none."""
+        return arm.split or self.split
 
     @property
     def primary_metric(self) -> Metric:

@@ -49,15 +49,15 @@ def made(*arms: Sequence[float | None], **given: Any) -> Table:
 )
 def test_a_trial_collapsed_at_chance_or_below_half_of_the_others(accuracies: list[float], expected: list[int]) -> None:
     plan = study([0.9] * 5).plan
-    assert collapsed_seeds(dict(enumerate(accuracies)), plan) == expected
+    assert collapsed_seeds(dict(enumerate(accuracies)), plan, plan.arms[0]) == expected
 
 
 def test_a_loss_does_not_collapse_and_unknown_chance_is_not_assumed() -> None:
     losses = study([0.9] * 5, metric="test_loss", margin=None).plan
-    assert collapsed_seeds({0: 2.0, 1: 0.1}, losses) == []
+    assert collapsed_seeds({0: 2.0, 1: 0.1}, losses, losses.arms[0]) == []
     pretext = Plan.model_validate(synthetic.position())
     pixels = [arm.model_copy(update={"config": arm.config | {"objective": "mae"}}) for arm in pretext.arms]
-    assert collapsed_seeds({0: 0.05, 1: 0.06}, pretext.model_copy(update={"arms": pixels})) == []
+    assert collapsed_seeds({0: 0.05, 1: 0.06}, pretext.model_copy(update={"arms": pixels}), pixels[0]) == []
 
 
 def test_a_collapsed_trial_is_counted_named_and_exported(tmp_path: Path) -> None:

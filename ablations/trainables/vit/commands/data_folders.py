@@ -36,15 +36,21 @@ class DataFolders:
     def resolve(self, content: Any) -> Any:
         """Return a copy of settings in which `data` names image folders and files by absolute paths.
 
-        Names of packs and lists of values are unchanged.
+        Names of packs are unchanged.
         """
         if not isinstance(content, dict):
             return content
         resolved = {}
         for key, value in content.items():
-            is_data = key.rpartition(".")[2] == "data" and isinstance(value, str)
-            resolved[key] = self.resolve_name(value) if is_data else self.resolve(value)
+            is_data = key.rpartition(".")[2] == "data"
+            resolved[key] = self.resolve_names(value) if is_data else self.resolve(value)
         return resolved
+
+    def resolve_names(self, value: Any) -> Any:
+        """Return the value of a setting `data`, or the list of its values in a study."""
+        if isinstance(value, list):
+            return list(map(self.resolve_names, value))
+        return self.resolve_name(value) if isinstance(value, str) else value
 
     def resolve_name(self, name: str) -> str:
         folder = self.images.get(name)
