@@ -6,6 +6,7 @@ A plug-in adds to it as to any dictionary of variants.
 from vitcore.analysis.balanced import Balanced
 from vitcore.analysis.calibration import Calibration
 from vitcore.analysis.corrupt import Corrupt
+from vitcore.analysis.dense import Dense
 from vitcore.analysis.eval import Eval
 from vitcore.analysis.few_shot import FewShot
 from vitcore.analysis.interpret import Inspect
@@ -24,6 +25,7 @@ EVAL: dict[str, type[Eval]] = {
     "calibration": Calibration,
     "balanced": Balanced,
     "knockout": Knockout,
+    "dense": Dense,
 }
 
 

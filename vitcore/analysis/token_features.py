@@ -51,11 +51,17 @@ class FeatureEval(Eval):
         assert isinstance(model, ViT), "`check` takes no other"
 
         def of_tokens(images: Tensor) -> Tensor:
-            last = deque(model.states(images), maxlen=1).pop()
-            x = model.encoder.norm(last)  # (B, T, D)
+            x = normalized_tokens(model, images)  # (B, T, D)
             parts = {CLASS: x[:, 0], MEAN: x[:, model.prefix :].mean(dim=1)}
             if self.value == BOTH:
                 return torch.cat([*parts.values()], dim=1)
             return parts[self.value]
 
         return of_tokens
+
+
+def normalized_tokens(model: ViT, images: Tensor) -> Tensor:
+    """Return the last layer's tokens (B, T, D) after the encoder's norm, prefix tokens included."""
+    last = deque(model.states(images), maxlen=1).pop()
+    tokens: Tensor = model.encoder.norm(last)
+    return tokens

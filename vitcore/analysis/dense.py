@@ -1,0 +1,188 @@
+"""Linear segmentation: a linear layer on frozen patch tokens, which predicts the class of each pixel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from commonfloor.options import ConfigError
+from vitcore.analysis import dense_data
+from vitcore.analysis.dense_data import IGNORED, SHAPES, Masked
+from vitcore.analysis.eval import Computed, Eval, batch_outputs, trial_data
+from vitcore.analysis.few_shot import EPSILON
+from vitcore.analysis.linear_probe import PENALTIES, LinearClassifier
+from vitcore.analysis.token_features import normalized_tokens
+from vitcore.data.dataset import Bytes
+from vitcore.data.lookup import describe
+from vitcore.data.shuffle import random_order
+from vitcore.data.splits import Data, Images
+from vitcore.data.test_sets import NAME
+from vitcore.model.build import Model
+from vitcore.model.vit import ViT
+from vitcore.settings import Settings
+from vitcore.training.evaluation import ACCURACY
+
+SHARE: dict[str, object] = {**ACCURACY, "is_accuracy": False}  # of pixels, in points as an accuracy is
+MOST = 2**19  # patches that the layer is fitted to
+AT_ONCE = 64  # validation images
+HELD_OUT = 10  # one in so many training images chooses the penalty
+
+
+class Dense(Eval):
+    """dense@DATA: mean intersection over union on the validation images of a folder, or of generated shapes.
+
+    The layer is fitted by L-BFGS to the classes of each patch's pixels. For the validation images, its logits are
+    enlarged bilinearly to the size of the mask.
+    """
+
+    metrics = {
+        "dense_miou": {**SHARE, "label": "mIoU"},
+        "dense_pixel_accuracy": {**SHARE, "label": "pixel accuracy"},
+    }
+    values = ("DATA",)
+    example = SHAPES
+
+    @classmethod
+    def takes(cls, value: str) -> bool:
+        return NAME.fullmatch(value) is not None
+
+    @property
+    def label_suffix(self) -> str:
+        return f" on {self.value}"
+
+    def check(self, config: Settings) -> None:
+        if config.model:
+            raise ConfigError(f"eval {self.with_value('dense')}: the tokens of model={config.model} are not known")
+        dense_data.find(self.value, None, config.image_size, config.channels)
+
+    def compute(self, model: Model, data_dir: Path | None = None) -> Computed:
+        assert isinstance(model, ViT), "`check` takes no other"
+        config = model.config
+        train, val = dense_data.find(self.value, data_dir, config.image_size, config.channels)
+        standard = trial_data(model, data_dir).with_levels(describe(config.data, data_dir).levels, 256)
+        probe = TokenProbe(model, standard)
+        notes = []
+        order = random_order(len(train.names), "dense").tolist()
+        if len(order) < 2:
+            raise ConfigError(f"eval dense@{self.value}: needs at least 2 training images")
+        fitted = order[: max(2, MOST // probe.patches)]
+        if len(fitted) < len(order):
+            notes.append(f"the layer is fitted to {len(fitted):,} of {len(order):,} training images")
+        penalty = probe.fit(train, fitted)
+        counts = probe.confusions(val)
+        metrics = {
+            self.with_value("dense_miou"): mean_iou(counts),
+            self.with_value("dense_pixel_accuracy"): float(np.trace(counts) / counts.sum()),
+        }
+        return Computed(metrics, notes, {"penalty": penalty, "classes": len(counts)}, {"confusions": counts})
+
+
+class TokenProbe:
+    """A linear classifier of a trained ViT's patch tokens. data: of the trial, which standardize the images."""
+
+    def __init__(self, model: ViT, data: Data) -> None:
+        self.model = model
+        self.data = data
+        size = model.config.image_size
+        self.grid = model.grid(torch.empty(1, model.config.channels, size, size))
+        self.mean = torch.zeros(())
+        self.std = torch.zeros(())
+        self.weight = torch.zeros(())
+        self.bias = torch.zeros(())
+
+    @property
+    def patches(self) -> int:
+        return self.grid[0] * self.grid[1]
+
+    def fit(self, train: Masked, chosen: list[int]) -> float:
+        """Fit the layer to images, and return the penalty with the best accuracy on a tenth of them."""
+        held = max(1, len(chosen) // HELD_OUT)
+        masks = list(map(train.mask, chosen))
+        classes = 1 + max(int(mask[mask != IGNORED].max(initial=0)) for mask in masks)
+        if classes < 2:
+            raise ConfigError("masks of training images: have no class beside 0")
+        pixels = torch.from_numpy(np.concatenate([pixel_counts(mask, self.grid, classes) for mask in masks]))
+        tokens = self.tokens(train, chosen).flatten(0, 1)  # (n * N, D)
+        pixels = pixels.to(tokens.device)  # (n * N, K)
+        first = held * self.patches
+        self.mean = tokens[first:].mean(dim=0)
+        self.std = tokens[first:].std(dim=0, correction=0) + EPSILON
+        x = (tokens - self.mean) / self.std
+        best = -1.0
+        penalty = PENALTIES[0]
+        layer = LinearClassifier(x.shape[1], classes, x.device)
+        for tried in PENALTIES:
+            layer.fit(x[first:], weighted(pixels[first:]), tried)
+            right = pixels[:first].gather(1, layer.scores(x[:first]).argmax(dim=1, keepdim=True))
+            accuracy = (right.sum() / pixels[:first].sum().clamp(min=1)).item()
+            if accuracy > best:
+                best = accuracy
+                penalty = tried
+                self.weight = layer.weight.detach().clone()
+                self.bias = layer.bias.detach().clone()
+        return penalty
+
+    def tokens(self, images: Masked, chosen: list[int]) -> Tensor:
+        """Return the patch tokens (n, N, D) of n images in float64."""
+        pixels = torch.from_numpy(np.stack(list(map(images.image, chosen)))).to(self.data.mean.device)
+        some = Images(pixels, torch.zeros(len(chosen), dtype=torch.long), np.arange(len(chosen)))
+        return batch_outputs(self.of_patches, self.model.config, self.data, some).double()
+
+    def of_patches(self, images: Tensor) -> Tensor:
+        return normalized_tokens(self.model, images)[:, self.model.prefix :]  # (B, N, D)
+
+    def confusions(self, val: Masked) -> np.ndarray:
+        """Return how many pixels of class i are predicted as class j (K, K), over all images."""
+        classes = len(self.bias)
+        counts = np.zeros((classes, classes), np.int64)
+        for first in range(0, len(val.names), AT_ONCE):
+            chosen = list(range(first, min(first + AT_ONCE, len(val.names))))
+            x = (self.tokens(val, chosen) - self.mean) / self.std
+            logits = F.linear(x, self.weight, self.bias).mT.unflatten(2, self.grid)  # (n, K, h, w)
+            for index, own in zip(chosen, logits, strict=True):
+                mask = val.mask(index)
+                beyond = mask[(mask >= classes) & (mask != IGNORED)]
+                if len(beyond):
+                    raise ConfigError(
+                        f"{val.names[index]}: index {beyond[0]}: masks of training images end at {classes - 1}"
+                    )
+                counts += confusions_of_image(own, mask)
+        return counts
+
+
+def pixel_counts(mask: Bytes, grid: tuple[int, int], classes: int) -> np.ndarray:
+    """Return the number of pixels of each class in each patch (N, K), as float64. mask: (H, W)."""
+    rows = ((np.arange(mask.shape[0]) + 0.5) * grid[0] / mask.shape[0]).astype(int)
+    columns = ((np.arange(mask.shape[1]) + 0.5) * grid[1] / mask.shape[1]).astype(int)
+    patch = rows[:, None] * grid[1] + columns  # (H, W)
+    known = mask != IGNORED
+    patches = grid[0] * grid[1]
+    counts = np.bincount(patch[known] * classes + mask[known], minlength=patches * classes)
+    return counts.reshape(patches, classes).astype(np.float64)
+
+
+def weighted(pixels: Tensor) -> Tensor:
+    """Return targets (n, K) with which the mean cross-entropy over n patches is that over pixels."""
+    return pixels * (len(pixels) / pixels.sum())
+
+
+def confusions_of_image(logits: Tensor, mask: Bytes) -> np.ndarray:
+    """Return the confusions (K, K) of an image from its logits (K, h, w), enlarged to its mask (H, W)."""
+    enlarged = F.interpolate(logits[None], mask.shape, mode="bilinear")[0]
+    predicted = enlarged.argmax(dim=0).cpu().numpy()
+    known = mask != IGNORED
+    classes = len(logits)
+    counts = np.bincount(mask[known].astype(np.int64) * classes + predicted[known], minlength=classes**2)
+    return counts.reshape(classes, classes)
+
+
+def mean_iou(counts: np.ndarray) -> float:
+    """Return the mean of intersection over union over the classes that occur in masks or predictions."""
+    both = np.diagonal(counts)
+    either = counts.sum(axis=0) + counts.sum(axis=1) - both
+    occurs = either > 0
+    return float((both[occurs] / either[occurs]).mean())
