@@ -63,6 +63,8 @@ def eva_arguments(config: Settings, shared: dict[str, Any]) -> dict[str, Any]:
         "use_post_transformer_norm": config.final_norm == "before",
         "use_fc_norm": config.final_norm == "after",
     }
+    if not config.qk_norm:
+        del arguments["qk_norm"]  # which older versions of timm lack
     if "rope2d" in config.position:
         arguments |= rope_arguments(config)
     return arguments
@@ -72,7 +74,7 @@ def rope_arguments(config: Settings) -> dict[str, Any]:
     options = config.options
     arguments = {"rope_temperature": options["position.base"], "rope_grid_indexing": "xy"}
     if options.items() >= DINOV3.items() and not options["position.mixed"]:
-        return arguments | {"rope_type": "dinov3"}
+        return arguments | {"rope_type": "dinov3", "rope_rotate_half": True}
     origin = options["position.origin"]
     if origin not in OFFSETS.values():
         raise ValueError(f"position.origin={origin}: timm has it with position.extent={4 * math.pi} only")
@@ -140,13 +142,7 @@ def eva_form(weights: Weights, model: Any) -> Weights:
         if model.rope.grid_indexing == "ij":
             rates = rates.flip(2)
         named |= {f"position.rates.{layer}": values for layer, values in enumerate(rates)}
-    order = channel_order(model)
-    for name, values in named.items():
-        if ".attn.qkv." in name:
-            named[name] = reordered(values, model.blocks[0].attn.num_heads, order)
-        elif ".attn.q_norm." in name or ".attn.k_norm." in name:
-            named[name] = values[order]
-    return named
+    return reordered(named, channel_order(model))
 
 
 def join_qkv(weights: Weights, attention: str, kind: str) -> None:
@@ -167,17 +163,23 @@ def channel_order(model: Any) -> Tensor:
     return torch.stack([2 * pairs, 2 * pairs + 1], dim=1).flatten()
 
 
-def reordered(values: Tensor, heads: int, order: Tensor) -> Tensor:
-    """Return the weight (3 D, D) or bias (3 D,) of queries, keys and values, with reordered queries and keys."""
-    parts = values.unflatten(0, (3, heads, len(order)))
-    return torch.cat([parts[:2, :, order], parts[2:]]).flatten(0, 2)
+def reordered(weights: Weights, order: Tensor) -> Weights:
+    """Return the weights with the channels of each head of queries and keys in the order of an index (d_h,)."""
+    result = dict(weights)
+    for name, values in weights.items():
+        if ".attn.qkv." in name:
+            parts = values.unflatten(0, (3, -1, len(order)))  # (3, H, d_h, ...)
+            result[name] = torch.cat([parts[:2, :, order], parts[2:]]).flatten(0, 2)
+        elif ".attn.q_norm." in name or ".attn.k_norm." in name:
+            result[name] = values[order]
+    return result
 
 
-def from_eva_form(weights: Weights, config: Settings) -> Weights:
+def from_eva_form(weights: Weights, model: Any, config: Settings) -> Weights:
     """Return weights in the form of `eva_form` as Eva has them: joint rates and, before a norm, separate gates."""
     separate: Weights = {}
     rates = []
-    for name, values in weights.items():
+    for name, values in reordered(weights, channel_order(model).argsort()).items():
         if name.startswith("position.rates."):
             rates.append(values)
         elif ".mlp.fc1." in name and config.mlp == "swiglu" and config.options["mlp.norm"]:

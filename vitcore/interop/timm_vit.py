@@ -149,7 +149,7 @@ def to_timm(model: ViT) -> VisionTransformer | Eva:
     if config.block == "parallel":
         weights = join_projections(weights)
     if type(timm_model) is Eva:
-        weights = from_eva_form(weights, config)
+        weights = from_eva_form(weights, timm_model, config)
     timm_model.load_state_dict(weights)
     return timm_model.train(model.training)
 

@@ -1,6 +1,10 @@
 """Conversion from and to timm and torchvision: equal logits and gradients, or an error."""
 
+import re
+from fnmatch import fnmatch
 from functools import partial
+from inspect import signature
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -199,6 +203,10 @@ def test_distilled_model_becomes_a_vit_and_comes_back() -> None:
         assert far(back(images), theirs(images)) <= ROUNDING
 
 
+NEEDS_NEW_EVA = pytest.mark.skipif("qk_norm" not in signature(timm.models.eva.Eva).parameters, reason="older timm")
+
+
+@NEEDS_NEW_EVA
 @pytest.mark.parametrize("settings", EVA.values(), ids=EVA)
 def test_eva_becomes_a_vit_and_comes_back(settings: dict[str, Any]) -> None:
     """Logits and the gradient of the images are equal, at another grid too. Rotations are in float32."""
@@ -219,6 +227,7 @@ def test_eva_becomes_a_vit_and_comes_back(settings: dict[str, Any]) -> None:
         assert far(other_gradients[""], gradients[""]) <= TOLERANCE
 
 
+@NEEDS_NEW_EVA
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -332,6 +341,59 @@ def test_what_timm_does_not_have_is_named(settings: dict[str, Any], message: str
     model = ViT(Config(image_size=32, channels=3, patch=8, width=48, depth=1, heads=3, **settings))
     with pytest.raises(ValueError, match=f"^{message}"):
         to_timm(model)
+
+
+FAMILIES = ("vit_*", "deit*", "eva*", "flexivit*", "beit3*")
+NAMES = [name for family in FAMILIES for name in timm.list_models(family)]
+REFUSED = {  # pattern of names -> how the error begins; as docs/how-to/weights.md has them
+    "vit_*relpos_*": "model: VisionTransformerRelPos",
+    "vit_*_resnet*": "patch_embed.backbone: FeatureListNet",
+    "vit_base_mci_*": "patch_embed.backbone: ConvStem",
+    "vit_*_18x2_*": "blocks.0: ParallelThingsBlock",
+    "vit_*_rpn_*": "blocks.0: ResPostBlock",
+    "vit_dpwee_*": "blocks.0: DiffParallelScalingBlock",
+    "vit_*_sapiens2": "(attn_only_layer_scale=True|blocks.8: num_kv_heads)",
+    "vit_pe_core_*": "global_pool='map'",
+    "eva02_enormous_*": "blocks.0: EvaBlockPostNorm",
+}
+SMALL_NAMES = (
+    *("vit_xsmall_patch16_clip_224", "vit_base_patch16_rpn_224", "vit_tiny_patch16_dinov3_qkvb"),
+    *("eva02_tiny_patch14_224", "vit_pe_spatial_tiny_patch16_512"),
+)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in SMALL_NAMES else pytest.mark.slow) for name in NAMES]
+)
+@torch.no_grad()
+def test_vit_of_timm_converts_or_is_refused(name: str) -> None:
+    """Logits of two blocks are equal at two sizes, and after the way back. Names in REFUSED say why."""
+    settings: dict[str, Any] = {"num_classes": 10} | ({} if "sapiens2" in name else {"depth": 2})
+    refused = [message for pattern, message in REFUSED.items() if fnmatch(name, pattern)]
+    if refused:
+        with torch.device("meta"):
+            theirs = timm.create_model(name, **settings)
+        with pytest.raises(ValueError, match=f"^{refused[0]}"):
+            from_timm(theirs)
+        return
+    with torch.device("meta"):
+        side = from_timm(timm.create_model(name, **settings)).config.patch
+    theirs = scattered(timm.create_model(name, img_size=5 * side, dynamic_img_size=True, **settings))
+    ours = from_timm(theirs)
+    for images in (pictures(ours), torch.randn(2, 3, 4 * side, 7 * side)):
+        assert far(ours(images), theirs(images)) <= TOLERANCE
+    assert far(to_timm(ours)(pictures(ours)), theirs(pictures(ours))) <= TOLERANCE
+
+
+def test_docs_say_which_models_of_timm_convert() -> None:
+    """The page counts for one version, and its table has the patterns of REFUSED."""
+    page = (Path(__file__).parents[3] / "docs/how-to/weights.md").read_text()
+    table = page.partition("| --- | --- |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"`(.*?)`", table)) == set(REFUSED)
+    if f"timm {timm.__version__}" in page:
+        converted = [name for name in NAMES if not any(fnmatch(name, pattern) for pattern in REFUSED)]
+        assert f"Of its {len(NAMES)} names" in page
+        assert f"{len(converted)} convert" in page
 
 
 FULL_TIMM = (
