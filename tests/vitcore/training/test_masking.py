@@ -1,26 +1,34 @@
 """Masked patch prediction and the masked autoencoder against loops from arXiv 2010.11929 and arXiv 2111.06377."""
 
 import math
+import random
+from collections.abc import Callable
 from functools import partial
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from scipy import stats
 from torch import Tensor
-from trainings import advanced, keys, tiny
+from trainings import advanced, finished, keys, tiny
 
+from commonfloor.options import ConfigError
 from vitcore import Config, train
 from vitcore.analysis.cost import measure
-from vitcore.contracts import perturbed
+from vitcore.contracts import learns, perturbed
 from vitcore.data.splits import load
+from vitcore.keyed_random import uniforms
 from vitcore.model.position import POSITION, Context
 from vitcore.training.evaluation import evaluate
 from vitcore.training.objectives import OBJECTIVE
 from vitcore.training.objectives.masked_patches import (
+    BLOCK,
+    BLOCKS,
     Corruption,
     MaskedViT,
+    Masks,
     corrupted_patches,
     mean_colors,
     normalized_patches,
@@ -126,7 +134,7 @@ def test_loss_is_that_of_normalized_pixels_of_masked_patches(channels: int, leve
     pixels[0, :, :4, :4] = 5  # of one colour: all zero
     targets = goal.targets(pixels, torch.zeros(3), given)
     predicted = torch.randn(targets.shape, generator=torch.Generator().manual_seed(0))
-    chosen = goal.options.split(given, (8 // patch) ** 2)[1]
+    chosen = goal.masks.split(given, (8 // patch) ** 2)[1]
     errors = []
     for image in range(3):
         for position, place in enumerate(chosen[image].tolist()):
@@ -145,7 +153,7 @@ def test_encoder_sees_the_visible_patches_alone() -> None:
     """Other pixels in the masked patches change nothing; the tokens are those of the visible ones with their places."""
     model, given = perturbed(mae(registers=2)), keys(3)
     images = torch.randn(3, 1, 8, 8, dtype=torch.float64)
-    left, masked_places = model.objective.options.split(given, 16)
+    left, masked_places = model.objective.masks.split(given, 16)
     gone = torch.zeros(3, 16, dtype=torch.bool).scatter(1, masked_places, True).view(3, 1, 4, 4)
     hidden = images.masked_fill(gone.repeat_interleave(2, dim=2).repeat_interleave(2, dim=3), 7)
     with torch.no_grad():
@@ -167,7 +175,7 @@ def test_decoder_puts_every_token_where_it_belongs() -> None:
         states = decoder.embed(model.encoder.norm(states))
         found = model(images, given)
         for image in range(3):
-            left, masked_places = (one[0] for one in decoder.options.split(given[image : image + 1], 16))
+            left, masked_places = (one[0] for one in decoder.masks.split(given[image : image + 1], 16))
             patches = decoder.mask.repeat(16, 1)
             patches[left] = states[image, 1:]
             x = torch.cat([states[image, :1], patches + fixed])[None]
@@ -179,15 +187,159 @@ def test_decoder_puts_every_token_where_it_belongs() -> None:
 
 def test_masks_are_keyed() -> None:
     """Three quarters of the patches, another mask each epoch and seed, the same one at every evaluation."""
-    options = mae().options_of("objective", OBJECTIVE["mae"].Options)
-    left, masked_places = options.split(keys(2000), 16)
+    masks = OBJECTIVE["mae"](mae()).masks
+    left, masked_places = masks.split(keys(2000), 16)
     assert (left.shape, masked_places.shape) == ((2000, 4), (2000, 12))
     assert torch.equal(torch.cat([left, masked_places], dim=1).sort().values, torch.arange(16).expand(2000, -1))
     assert stats.chisquare(torch.bincount(left.flatten(), minlength=16).numpy()).pvalue > 1e-3
     for other in (keys(2000, epoch=1), keys(2000, seed=1)):
-        assert not torch.equal(masked_places, options.split(other, 16)[1])
+        assert not torch.equal(masked_places, masks.split(other, 16)[1])
     training = advanced(mae())
     assert evaluate(training)["val_loss"] == evaluate(training)["val_loss"]
+
+
+Set = set[tuple[int, int]]
+
+
+def blocks_of_beit(side: int, hidden: int, draw: Callable[[], float]) -> list[Set]:
+    """Return the patches of each block of arXiv 2106.08254, Algorithm 1, until `hidden` patches are masked."""
+    masked: Set = set()
+    blocks: list[Set] = []
+    while len(masked) < hidden:
+        smallest = side**2 * 16 // 196
+        s = smallest + draw() * max(0, hidden - len(masked) - smallest)
+        r = math.exp(math.log(0.3) + draw() * (math.log(1 / 0.3) - math.log(0.3)))
+        a, b = round(math.sqrt(s * r)), round(math.sqrt(s / r))
+        top, left = math.floor(draw() * (side - a + 1)), math.floor(draw() * (side - b + 1))
+        block = set(product(range(top, top + a), range(left, left + b))) if max(a, b) <= side else set()
+        masked |= block
+        blocks.append(block)
+    return blocks
+
+
+def masks_of(sampling: str, ratio: float, side: int) -> Masks:
+    """Return the masks of a model with side x side patches."""
+    settings = {"objective.sampling": sampling, "objective.ratio": ratio, "image_size": 2 * side}
+    return OBJECTIVE["mae"](mae(**settings)).masks
+
+
+@pytest.mark.parametrize(("ratio", "side"), [(0.4, 14), (0.75, 14), (0.5, 8)])
+def test_blocks_are_those_of_beits_algorithm(ratio: float, side: int) -> None:
+    """With the same draws, in a loop over patches. Of the last block, a random part is masked: M is exact."""
+    masks, given = masks_of("block", ratio, side), keys(40)
+    found, places = masks.first_blocks(given, side**2), masks.split(given, side**2)[1]
+    hidden = side**2 - int(side**2 * (1 - ratio))
+    assert places.shape == (40, hidden)
+    complete = 0
+    for image, uniform in enumerate(uniforms(given, BLOCK, 4 * BLOCKS).tolist()):
+        draws = iter(uniform)
+        try:
+            blocks = blocks_of_beit(side, hidden, lambda draws=draws: next(draws))
+        except StopIteration:  # more than 32 blocks
+            continue
+        complete += 1
+        first = [BLOCKS] * side**2
+        for number, block in reversed(list(enumerate(blocks))):
+            for i, j in block:
+                first[i * side + j] = number
+        assert found[image].tolist() == first
+        chosen = {divmod(place, side) for place in places[image].tolist()}
+        assert set().union(*blocks[:-1]) < chosen <= set().union(*blocks)
+    assert complete >= 38
+
+
+def border(chosen: Set) -> int:
+    """Return the number of sides that masked patches share with other patches or the edge of the image."""
+    return sum((i + y, j + x) not in chosen for i, j in chosen for y, x in ((0, 1), (1, 0), (0, -1), (-1, 0)))
+
+
+def test_masks_of_blocks_are_as_compact_as_beits() -> None:
+    """Of independent draws: the lengths of the borders have one distribution. Random masks have longer borders."""
+    generator, theirs = random.Random(0), []
+    for _ in range(400):
+        blocks = blocks_of_beit(14, 98, generator.random)
+        last = sorted(blocks[-1] - set().union(*blocks[:-1]))
+        known = set().union(*blocks[:-1])
+        theirs.append(border(known | set(generator.sample(last, 98 - len(known)))))
+    borders = {}
+    for sampling in ("block", "random"):
+        places = masks_of(sampling, 0.5, 14).split(keys(400), 196)[1].tolist()
+        borders[sampling] = [border({divmod(place, 14) for place in chosen}) for chosen in places]
+    assert stats.ks_2samp(borders["block"], theirs).pvalue > 1e-3
+    assert min(borders["random"]) > np.mean(borders["block"])
+
+
+def test_a_grid_keeps_one_of_every_four_patches() -> None:
+    """The same one of every 2 x 2 in an image, and each of the four in as many images."""
+    left, hidden = masks_of("grid", 0.75, 6).split(keys(2000), 36)
+    assert (left.shape, hidden.shape) == ((2000, 9), (2000, 27))
+    assert torch.equal(torch.cat([left, hidden], dim=1).sort().values, torch.arange(36).expand(2000, -1))
+    offsets = (left // 6 % 2) * 2 + left % 6 % 2
+    assert (offsets == offsets[:, :1]).all()
+    blocks = (left // 6 // 2) * 3 + left % 6 // 2
+    assert torch.equal(blocks.sort().values, torch.arange(9).expand(2000, -1))
+    assert stats.chisquare(torch.bincount(offsets[:, 0], minlength=4).numpy()).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("settings", [{"objective.ratio": 0.5}, {"image_size": 6}])
+def test_a_grid_of_other_sizes_is_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"objective\.sampling=grid masks 0\.75 of an even number of rows"):
+        mae(**{"objective.sampling": "grid"}, **settings)
+
+
+def test_loss_may_be_on_all_patches_and_on_plain_pixels() -> None:
+    """A loop over patches and pixels from -1 to 1. Scores compare masked patches with the mean of their pixels."""
+    config = mae(**{"objective.target": "pixels", "objective.loss_on": "all"})
+    goal, given, pixels = OBJECTIVE["mae"](config), keys(3), random_pixels(17, 3, 1, 8, 8)
+    predicted, targets = torch.randn(3, 16, 4), goal.targets(pixels, torch.zeros(3), given)
+    left, hidden = goal.masks.split(given, 16)
+    errors, explained = [], []
+    for image in range(3):
+        order = [*hidden[image].tolist(), *left[image].tolist()]
+        values = np.array([cut(pixels[image], 2, place).flatten().numpy() / 8.0 - 1 for place in order])
+        squares = (predicted[image].numpy() - values) ** 2
+        errors.append(squares.mean())
+        explained.append(max(0, 1 - squares[:12].mean() / values[:12].var()))
+        close = torch.from_numpy(values).float() + 0.1
+        score = goal.scores(goal.answers(close[None], targets[image : image + 1]), targets)[1].item()
+        assert score == pytest.approx(1 - 0.01 / values[:12].var(), rel=1e-4)
+    assert goal.loss(predicted, targets).item() == pytest.approx(np.mean(errors), rel=1e-5)
+    assert goal.scores(goal.answers(predicted, targets), targets)[1].tolist() == pytest.approx(explained, rel=1e-5)
+
+
+def test_encoder_may_process_a_vector_for_each_masked_patch() -> None:
+    """It has all patches, the vector in the masked places, and the decoder takes its states: by hand."""
+    model, given = perturbed(mae(**{"objective.mask_in_encoder": True, "objective.loss_on": "all"})), keys(3)
+    images, decoder = torch.randn(3, 1, 8, 8, dtype=torch.float64), model.objective
+    with torch.no_grad():
+        plain, found = model.stem(images), model(images, given)
+        for image in range(3):
+            left, hidden = (one[0] for one in decoder.masks.split(given[image : image + 1], 16))
+            plain[image, hidden] = decoder.mask
+            context = Context(model.position, (4, 4), 1)
+            x = torch.cat([model.prefix_tokens()[0], model.position.tokens(plain[image : image + 1], 0, (4, 4))], dim=1)
+            for block in model.encoder.blocks:
+                x = block(x, context)
+            x = decoder.embed(model.encoder.norm(x))
+            x = torch.cat([x[:, :1], decoder.position.tokens(x[:, 1:], 0, (4, 4))], dim=1)
+            for block in decoder.encoder.blocks:
+                x = block(x, Context(decoder.position, (4, 4), 1))
+            by_hand = model.head(decoder.encoder.norm(x))[0, 1 + torch.cat([hidden, left])]
+            assert torch.allclose(found[image], by_hand, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sampling": "block", "target": "pixels"},
+        {"sampling": "grid", "loss_on": "all"},
+        {"sampling": "block", "ratio": 0.5, "mask_in_encoder": True, "loss_on": "all"},
+    ],
+)
+def test_every_option_trains_all_parameters_and_resumes(options: dict[str, Any]) -> None:
+    config = mae(steps=4, pool="gap", **{f"objective.{name}": value for name, value in options.items()})
+    learns(config, "objective", "mae")
+    assert finished(config).weights == finished(config, 2).weights
 
 
 def test_flops_are_those_of_a_masked_image() -> None:

@@ -7,7 +7,7 @@ decoder.
 
 import math
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from commonfloor.messages import joined_names
 from commonfloor.options import ConfigError, JsonSettings
 from vitcore.data.lookup import describe
-from vitcore.keyed_random import RngKeys, bits, integers, site_code
+from vitcore.keyed_random import RngKeys, bits, integers, site_code, uniforms
 from vitcore.model.head import LinearHead
 from vitcore.model.initialization import Initial, initialize, normal, zeros
 from vitcore.model.position import POSITION, Context, Grid, check_patches_may_leave, stem_width
@@ -31,6 +31,9 @@ CHOICE = site_code("masked patch choice")
 FATE = site_code("masked patch fate")
 OTHER = site_code("masked patch other")
 MASKED = site_code("masked autoencoder")
+GRID = site_code("masked autoencoder grid")
+BLOCK = site_code("masked autoencoder block")
+BLOCKS = 32  # blocks that are tried; at 75%, they are enough for 99% of the images, whose rest is masked at random
 EPSILON = 1e-6  # added to a patch's variance, as in the reference implementation
 
 
@@ -159,9 +162,15 @@ def cut_patches(pixels: Tensor, patch: int) -> Tensor:
 
 
 class MaskingOptions(Masking.Options):
-    """The share of patches that are masked, and the size of the decoder."""
+    """The masks, the target, and the decoder: what arXiv 2111.06377 varies in Table 1."""
 
     ratio: Annotated[float, Field(gt=0, lt=1)] = 0.75  #: Share of the patches that are masked.
+    #: Masked patches: random ones, three of every 2 x 2, or blocks (BEiT: arXiv 2106.08254, Algorithm 1).
+    sampling: Literal["random", "grid", "block"] = "random"
+    #: Target: pixels normalized within their patch, or pixels from -1 to 1.
+    target: Literal["normalized", "pixels"] = "normalized"
+    loss_on: Literal["masked", "all"] = "masked"  #: Patches in the training loss. Evaluations score masked ones.
+    mask_in_encoder: bool = False  #: Whether the encoder processes a learned vector in place of each masked patch.
     #: Width of the decoder. 0: half of the encoder's, as for ViT-L in arXiv 2111.06377 (512 of 1024).
     decoder_width: Annotated[int, Field(ge=0, le=2**16)] = 0
     #: Blocks of the decoder. 0: a third of the encoder's, as for ViT-L in arXiv 2111.06377 (8 of 24).
@@ -176,15 +185,73 @@ class MaskingOptions(Masking.Options):
             "heads": self.decoder_heads or config.heads,
         }
 
+
+class Masks:
+    """The masks of `objective=mae`, a function of the images' random keys (B,)."""
+
+    def __init__(self, config: Settings, options: MaskingOptions) -> None:
+        self.options = options
+        rows, columns = config.grid
+        self.aspect = rows / columns
+
     def visible(self, x: Tensor, rng_keys: RngKeys) -> Tensor:
         """Return the visible patches (B, N - M, D) of x (B, N, D). rng_keys: (B,), or None to return all patches."""
         return x if rng_keys is None else gather_rows(x, self.split(rng_keys, x.shape[1])[0])
 
+    def predicted(self, rng_keys: Tensor, patches: int) -> Tensor:
+        """Return the indices of the patches to predict: the masked ones, and after them the visible ones, if any."""
+        left, masked = self.split(rng_keys, patches)
+        return masked if self.options.loss_on == "masked" else torch.cat([masked, left], dim=1)
+
+    def left(self, patches: int) -> int:
+        """Return the number of visible patches, N - M."""
+        return max(1, int(patches * (1 - self.options.ratio)))  # rounded as in the paper's code
+
     def split(self, rng_keys: Tensor, patches: int) -> tuple[Tensor, Tensor]:
         """Return (visible, masked): the ascending indices (B, N - M) and (B, M) of each image's `patches` patches."""
-        left = max(1, int(patches * (1 - self.ratio)))  # rounded as in the paper's code
-        order = bits(rng_keys, MASKED, patches).argsort(dim=1, stable=True)
+        left = self.left(patches)
+        order = bits(rng_keys, MASKED, patches)
+        if self.options.sampling == "grid":
+            order = self.grid_order(rng_keys, patches)
+        if self.options.sampling == "block":
+            order = (BLOCKS - self.first_blocks(rng_keys, patches) << 32) + order
+        order = order.argsort(dim=1, stable=True)
         return order[:, :left].sort(dim=1).values, order[:, left:].sort(dim=1).values
+
+    def cells(self, patches: int, device: torch.device) -> tuple[Tensor, Tensor, int, int]:
+        """Return the row (N,) and the column (N,) of each patch, and the number of rows and of columns."""
+        rows = round(math.sqrt(patches * self.aspect))
+        columns = patches // rows
+        place = torch.arange(patches, device=device)
+        return place // columns, place % columns, rows, columns
+
+    def grid_order(self, rng_keys: Tensor, patches: int) -> Tensor:
+        """Return 0 for the visible patch of every 2 x 2, the same of each in an image, and 1 for the others: (B, N)."""
+        row, column, *_ = self.cells(patches, rng_keys.device)
+        down, across = integers(2, rng_keys, GRID, 2).unsqueeze(2).unbind(1)  # (B, 1)
+        return ((row % 2 != down) | (column % 2 != across)).int()
+
+    def first_blocks(self, rng_keys: Tensor, patches: int) -> Tensor:
+        """Return the number of the first block that masks each patch, or BLOCKS: (B, N), int64.
+
+        A block is of 16 of 196 patches or more, and of at most as many as are still to be masked. Its aspect ratio is
+        log-uniform, as in the authors' code. A block that does not fit masks nothing.
+        """
+        row, column, rows, columns = self.cells(patches, rng_keys.device)
+        smallest = max(1, patches * 16 // 196)
+        uniform = uniforms(rng_keys, BLOCK, 4 * BLOCKS).view(-1, BLOCKS, 4, 1)
+        first = torch.full((len(rng_keys), patches), BLOCKS, device=rng_keys.device)
+        for block in range(BLOCKS):
+            size, aspect, down, across = uniform[:, block].unbind(1)  # (B, 1)
+            missing = patches - self.left(patches) - (first < BLOCKS).sum(dim=1, keepdim=True)  # (B, 1)
+            area = smallest + size * (missing - smallest).clamp(min=0)
+            ratio = ((1 - 2 * aspect) * math.log(0.3)).exp()
+            height, width = (area * ratio).sqrt().round(), (area / ratio).sqrt().round()
+            top, left = (down * (rows - height + 1)).floor(), (across * (columns - width + 1)).floor()
+            inside = (row >= top) & (row < top + height) & (column >= left) & (column < left + width)  # (B, N)
+            masks = inside & (height <= rows) & (width <= columns) & (missing > 0) & (first == BLOCKS)
+            first = torch.where(masks, block, first)
+        return first
 
 
 class MAE(Masking):
@@ -202,6 +269,7 @@ class MAE(Masking):
     def __init__(self, config: Settings) -> None:
         super().__init__(config)
         self.options = config.options_of(self.slot, self.Options)
+        self.masks = Masks(config, self.options)
 
     @classmethod
     def canonical(cls, config: Settings) -> JsonSettings:
@@ -216,25 +284,38 @@ class MAE(Masking):
         check_embeds_patches_alone(config)
         if config.channels * config.patch**2 == 1:  # such a patch has no variance
             raise ConfigError(f"patch={config.patch}: objective=mae needs at least two values a patch")
-        check_decoder(config.options_of(cls.slot, cls.Options).decoder(config), "decoder")
-        check_patches_may_leave(config, "objective=mae")
+        options = config.options_of(cls.slot, cls.Options)
+        if options.sampling == "grid" and (options.ratio != 0.75 or any(count % 2 for count in config.grid)):
+            needed = "sampling=grid masks 0.75 of an even number of rows and columns of patches"
+            raise ConfigError(f"objective.ratio={options.ratio}, patch={config.patch}: objective.{needed}")
+        check_decoder(options.decoder(config), "decoder")
+        if not options.mask_in_encoder:
+            check_patches_may_leave(config, "objective=mae")
 
     @classmethod
     def model(cls, config: Settings) -> ViT:
         return MaskedAutoencoder(config)
 
     def targets(self, pixels: Tensor, labels: Tensor, rng_keys: RngKeys) -> Tensor:
-        """Return the normalized pixels of the masked patches (B, M, C P P)."""
+        """Return the target of the patches to predict (B, M or N, C P P), masked ones first."""
         assert rng_keys is not None
-        values = normalized_patches(pixels, self.config.patch, self.levels)
-        return gather_rows(values, self.options.split(rng_keys, values.shape[1])[1])
+        if self.options.target == "normalized":
+            values = normalized_patches(pixels, self.config.patch, self.levels)
+        else:
+            values = 2 * patch_values(pixels, self.config.patch, self.levels) - 1
+        return gather_rows(values, self.masks.predicted(rng_keys, values.shape[1]))
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         return F.mse_loss(logits, targets.to(logits.dtype))
 
     def answers(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return each image's mean squared errors (B, 2) for the prediction and for 0. Logits take more memory."""
-        return torch.stack([(logits - targets).square().mean(dim=(1, 2)), targets.square().mean(dim=(1, 2))], dim=1)
+        """Return each image's mean squared errors (B, 2) for the prediction and for the mean of its masked pixels."""
+        if self.options.loss_on == "all":
+            masked = targets.shape[1] - self.masks.left(targets.shape[1])
+            logits, targets = logits[:, :masked], targets[:, :masked]
+        mean = 0.0 if self.options.target == "normalized" else targets.mean(dim=(1, 2), keepdim=True)
+        errors = [(logits - targets).square(), (targets - mean).square()]
+        return torch.stack([error.mean(dim=(1, 2)) for error in errors], dim=1)  # logits take more memory
 
     def remembered(self, targets: Tensor) -> Tensor:
         return targets.new_empty(len(targets))
@@ -247,15 +328,21 @@ class MAE(Masking):
 class MaskedAutoencoder(ViT):
     """A ViT that predicts the pixels of masked patches from the visible patches.
 
-    It maps images (B, C, H, W) and their random keys (B,) to predictions (B, M, C P P). By default, the keys are 0.
+    It maps images (B, C, H, W) and their random keys (B,) to predictions (B, M, C P P), or (B, N, C P P) with a loss on
+    all patches. By default, the keys are 0.
     """
 
     def __init__(self, config: Settings) -> None:
         super().__init__(config)
         options = config.options_of("objective", MaskingOptions)
         decoder = decoder_config(config, options.decoder(config))
-        self.patch_dropout = options.visible
-        self.objective = Decoder(decoder, config.width, self.prefix, options)
+        masks = Masks(config, options)
+        mask_width = decoder.width
+        if options.mask_in_encoder:
+            mask_width = stem_width(config)
+        else:
+            self.patch_dropout = masks.visible
+        self.objective = Decoder(decoder, config.width, self.prefix, masks, mask_width)
         pixels = config.channels * config.patch**2
         self.head = LinearHead(decoder.model_copy(update={"classes": pixels, "head_init": config.head_init}))
         initialize(self, config.seed, config.init, config.width)
@@ -266,33 +353,43 @@ class MaskedAutoencoder(ViT):
         *_, x = self.states(images, rng_keys)
         return self.head(self.objective(self.encoder.norm(x), rng_keys, self.grid(images)))
 
+    def patches(self, images: Tensor, rng_keys: RngKeys = None) -> Tensor:
+        x = super().patches(images, rng_keys)  # (B, N, D)
+        if rng_keys is None or not self.objective.masks.options.mask_in_encoder:
+            return x
+        hidden = self.objective.masks.split(rng_keys, x.shape[1])[1]  # (B, M)
+        mask = self.objective.mask.to(x.dtype).expand(*hidden.shape, -1)
+        return x.scatter(1, hidden[..., None].expand_as(mask), mask)
+
 
 class Decoder(Initial):
     """The decoder: pre-norm blocks over all patches with fixed position embeddings (arXiv 2111.06377, section 3).
 
-    It maps prefix tokens and visible patches (B, T, D) to the states (B, M, d) of the masked patches. Masked patches
-    enter as a learned vector. Prefix tokens have no position embedding.
+    It maps prefix tokens and visible patches (B, T, D) to the states (B, M or N, d) of the patches to predict. Masked
+    patches enter as a learned vector, unless the encoder has processed them. Prefix tokens have no position embedding.
     """
 
     draws = {"mask": normal(0.02)}
 
-    def __init__(self, config: Settings, encoder_width: int, prefix: int, options: MaskingOptions) -> None:
+    def __init__(self, config: Settings, encoder_width: int, prefix: int, masks: Masks, mask_width: int) -> None:
         super().__init__()
-        self.prefix, self.options = prefix, options
+        self.prefix, self.masks = prefix, masks
         self.embed = nn.Linear(encoder_width, config.width)
-        self.mask = nn.Parameter(torch.empty(config.width))
+        self.mask = nn.Parameter(torch.empty(mask_width))
         self.position = POSITION[config.position](config)
         self.encoder = Encoder(config)
 
     def forward(self, x: Tensor, rng_keys: Tensor, grid: Grid) -> Tensor:
         N = math.prod(grid)
-        left, masked = self.options.split(rng_keys, N)
         x = self.embed(x)  # (B, T, d)
-        every = self.mask.to(x.dtype).expand(len(x), N, -1)
-        every = every.scatter(1, left[..., None].expand(-1, -1, x.shape[2]), x[:, self.prefix :])  # (B, N, d)
+        every = x[:, self.prefix :]
+        if not self.masks.options.mask_in_encoder:
+            left = self.masks.split(rng_keys, N)[0]
+            masks = self.mask.to(x.dtype).expand(len(x), N, -1)
+            every = masks.scatter(1, left[..., None].expand(-1, -1, x.shape[2]), every)  # (B, N, d)
         x = torch.cat([x[:, : self.prefix], self.position.tokens(every, 0, grid).to(x.dtype)], dim=1)
         *_, x = self.encoder(x, Context(self.position, grid, self.prefix))
-        return gather_rows(self.encoder.norm(x)[:, self.prefix :], masked)
+        return gather_rows(self.encoder.norm(x)[:, self.prefix :], self.masks.predicted(rng_keys, N))
 
 
 def check_embeds_patches_alone(config: Settings) -> None:
@@ -327,6 +424,11 @@ def normalized_patches(pixels: Tensor, patch: int, levels: int) -> Tensor:
     pixels: uint8 images (B, C, H, W). levels: number of possible values of a pixel. 1e-6 is added to the unbiased
     variance of pixels scaled to [0, 1], so a patch of equal values becomes 0.
     """
-    values = cut_patches(pixels, patch).flatten(3).flatten(1, 2).float() / (levels - 1)
+    values = patch_values(pixels, patch, levels)
     variance, mean = torch.var_mean(values, dim=2, keepdim=True)
     return (values - mean) * (variance + EPSILON).rsqrt()
+
+
+def patch_values(pixels: Tensor, patch: int, levels: int) -> Tensor:
+    """Return the pixels of each patch (B, N, C P P), scaled to [0, 1]. pixels, levels: as in `normalized_patches`."""
+    return cut_patches(pixels, patch).flatten(3).flatten(1, 2).float() / (levels - 1)
