@@ -21,23 +21,6 @@ from vitcore.training.evaluation import ACCURACY
 ERROR = {**ACCURACY, "higher_is_better": False, "is_accuracy": False}
 ALEXNET_CLASSES = 1000
 ALEXNET_SIZE = 224
-ALEXNET_ERRORS = {  # on ImageNet-C, means of five strengths (https://github.com/google-research/augmix)
-    "gaussian-noise": 0.886428,
-    "shot-noise": 0.894468,
-    "impulse-noise": 0.922640,
-    "defocus-blur": 0.819880,
-    "glass-blur": 0.826268,
-    "motion-blur": 0.785948,
-    "zoom-blur": 0.798360,
-    "snow": 0.866816,
-    "frost": 0.826572,
-    "fog": 0.819324,
-    "brightness": 0.564592,
-    "contrast": 0.853204,
-    "elastic-transform": 0.646056,
-    "pixelate": 0.717840,
-    "jpeg-compression": 0.606500,
-}
 
 
 class Corrupt(Eval):
@@ -73,7 +56,7 @@ class Corrupt(Eval):
         metrics = {"corrupt_accuracy": mean, "corrupt_error": 1 - mean}
         notes = []
         if is_imagenet(model.config, about.class_names):
-            over = [(1 - float(np.mean(accuracies[kind]))) / ALEXNET_ERRORS[kind] for kind in accuracies]
+            over = [(1 - float(np.mean(accuracies[kind]))) / CORRUPTIONS[kind].alexnet_error for kind in accuracies]
             metrics["corrupt_normalized_error"] = float(np.mean(over))
         else:
             notes.append(
