@@ -9,11 +9,12 @@ import torch
 from in_process import Ablate, refusal
 from photographs import packed, photographs
 
+from ablations.trainables.vit.commands.data_folders import data_folders
 from commonfloor.options import ConfigError
 from vitcore.analysis.evals import find
 from vitcore.config import Config
 from vitcore.data.builtin import BUILT_IN
-from vitcore.data.imagefolder import read_image
+from vitcore.data.decode import middle_square, open_image
 from vitcore.data.lookup import describe
 from vitcore.data.pack import find as find_pack
 from vitcore.data.pack import manifest
@@ -47,7 +48,7 @@ def model(home: Path) -> ViT:
 def logits_of(model: ViT, files: list[Path]) -> torch.Tensor:
     """Return the logits (n, classes) of image files, standardized as the pack of its training."""
     content = manifest(find_pack("pets") or Path(), "pets")
-    images = np.stack([read_image(file, 12, 3) for file in files]).astype(np.float64)
+    images = np.stack([middle_square(open_image(file), 12, 3).transpose(2, 0, 1) for file in files]).astype(np.float64)
     mean, std = (np.reshape(values, (1, 3, 1, 1)) for values in (content.mean, content.std))
     with torch.no_grad():
         return model(torch.from_numpy((images - mean) / std).float())
@@ -120,6 +121,13 @@ def test_other_classes_are_refused_with_what_to_do(home: Path, model: ViT) -> No
         find("test@mnist").check(model.config)
     with pytest.raises(ConfigError, match="nothing: one of digits"):
         find("test@nothing").check(model.config)
+
+
+def test_ablate_toml_may_name_a_folder_elsewhere(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ABLATE_PACKS", "")  # restored after the test
+    (home / "new").rename(home.parent / "elsewhere")
+    data_folders(None, named={"New": str(home.parent / "elsewhere")}).use()
+    assert find_test_set("New").class_names == ("ant", "dog")
 
 
 def test_images_of_more_levels_are_scaled_to_those_of_training() -> None:
