@@ -10,8 +10,9 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Generic, NoReturn, Protocol, TypeVar
+from typing import Generic, NoReturn, TypeVar
 
 import numpy as np
 from PIL.Image import Image
@@ -65,45 +66,34 @@ class Listing(Generic[File]):
     header: bytes = b""
 
 
-class StoredImage(Protocol):
-    """An image in a file. name: for messages. identity: what belongs to the image's id beside its content.
+@dataclass(frozen=True, slots=True)
+class StoredImage:
+    """An image in a file. name: for messages. size: bytes of its file.
 
-    size: bytes of its file.
+    read: returns the encoded image; may raise OSError or ValueError. identity: belongs to the id beside the content.
     """
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def identity(self) -> bytes: ...
-    @property
-    def size(self) -> int: ...
-    def read(self) -> bytes:
-        """Return the encoded image. Raises OSError or ValueError if it cannot be read."""
-
-
-@dataclass(frozen=True, slots=True)
-class ImageFile:
-    """A file of an image. name: its path in the folder of all images."""
-
-    path: Path
     name: str
+    size: int
+    read: Callable[[], bytes]
+    identity: bytes = b""
 
-    @property
-    def identity(self) -> bytes:
-        return name_bytes(self.name)
+    def open(self) -> Image:
+        """Open the image without decoding it; raise ValueError if it is unreadable or in no known format."""
+        try:
+            return open_content(self.read())
+        except OSError as error:
+            raise unreadable_error(reason(error)) from None
 
-    @property
-    def size(self) -> int:
-        return self.path.stat().st_size
 
-    def read(self) -> bytes:
-        return read_bytes(self.path, LARGEST)
+def stored_file(path: Path, name: str) -> StoredImage:
+    return StoredImage(name, path.stat().st_size, partial(read_bytes, path, LARGEST), name_bytes(name))
 
 
 def folder_images(root: Path) -> Listing[StoredImage]:
     """Return the images of `list_images`."""
     listing = list_images(root)
-    files = [ImageFile(file, file.relative_to(root).as_posix()) for file in listing.files]
+    files = [stored_file(file, file.relative_to(root).as_posix()) for file in listing.files]
     return Listing(
         files, listing.labels, listing.classes, listing.train, listing.test, listing.parts, f"imagefolder:{root}/"
     )
@@ -318,20 +308,12 @@ def read_facts(image: StoredImage) -> tuple[bytes, Facts | str]:
         return digest, str(error)
 
 
-def open_stored(image: StoredImage) -> Image:
-    """Open an image without decoding it; raise ValueError if it is unreadable, over 1 GiB or in no known format."""
-    try:
-        return open_content(image.read())
-    except OSError as error:
-        raise unreadable_error(reason(error)) from None
-
-
 def has_translucent(listing: Listing[StoredImage], images: Sequence[Facts]) -> bool:
     """Return whether an image has a pixel that is not opaque. Decodes images with an alpha channel, up to the first."""
 
     def translucent(image: StoredImage) -> bool:
         try:
-            with open_stored(image) as opened:
+            with image.open() as opened:
                 return is_translucent(opened)
         except ValueError as error:
             raise ConfigError(f"data={listing.origin}{image.name}: {error}") from None
@@ -379,7 +361,7 @@ def refuse_broken(listing: Listing[StoredImage], broken: Sequence[str]) -> None:
 def read_image(image: StoredImage, origin: str, size: int, channels: int) -> Bytes:
     """Read an image as uint8 (C, size, size). Raises a ConfigError that names the image if it cannot be read."""
     try:
-        with open_stored(image) as opened:
+        with image.open() as opened:
             pixels = middle_square(opened, size, channels)
     except ValueError as error:
         raise ConfigError(f"data={origin}{image.name}: {error}") from None

@@ -42,7 +42,6 @@ from vitcore.data.imagefolder import (
     is_hidden,
     is_utf8,
     name_bytes,
-    open_stored,
 )
 from vitcore.data.pack import check_label_sets
 from vitcore.data.shuffle import Indices
@@ -179,7 +178,7 @@ def from_listing(listing: Listing[StoredImage]) -> Source:
     names = [image.name for image in images]
     sizes = [image.size for image in images]
     labels = listing.labels[places]
-    return Source(listing.classes, labels, len(listing.train), names, lambda place: open_stored(images[place]), sizes)
+    return Source(listing.classes, labels, len(listing.train), names, lambda place: images[place].open(), sizes)
 
 
 def from_members(images: list[Member], origin: str) -> Source:
@@ -218,8 +217,8 @@ def from_members(images: list[Member], origin: str) -> Source:
         raise ValueError(f"{origin}: has train/ but none of {', '.join(TESTS)} beside it; no class may be named train")
     else:
         train, test = fixed_split(labels)
-    listing: Listing[StoredImage] = Listing(images, labels, classes, train, test)
-    return from_listing(listing)
+    stored = [StoredImage(str(image.path), image.size, image.read) for image in images]
+    return from_listing(Listing(stored, labels, classes, train, test))
 
 
 def from_timm(name: str, data_dir: Path | None) -> Source:

@@ -218,7 +218,7 @@ REFUSED: dict[str, tuple[Callable[[Path], str], str]] = {
     "paths": (
         without_bytes,
         "test-00000-of-00001.parquet row 0: cannot be read as an image (the file holds no bytes of this image, "
-        "or only a path: embed the images in it) (6 more files are broken)",
+        "or only its path: save_to_disk embeds images) (6 more files are broken)",
     ),
     "null": (with_missing_label, "test-00000-of-00001.parquet row 3: has no label"),
     "names": (

@@ -6,10 +6,10 @@ import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 from weakref import WeakValueDictionary
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from commonfloor.files import open_regular, read_bytes, safe_name
 from commonfloor.messages import reason
 from vitcore.data.formats.layout import Choice, File, Part, is_label_name
+from vitcore.data.imagefolder import StoredImage
 
 LARGEST_JSON = 2**24  # bytes
 
@@ -122,7 +123,7 @@ class Shard:
         self.latest.group = values
         content = values[row - self.starts[group]].as_py()
         if content is None:
-            raise ValueError("the file holds no bytes of this image, or only a path: embed the images in it")
+            raise ValueError("the file holds no bytes of this image, or only its path: save_to_disk embeds images")
         return content
 
     def labels(self, column: str) -> list[int | str]:
@@ -165,30 +166,9 @@ def holds_images(kind: pa.DataType) -> bool:
     return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """The image in a row of a shard."""
-
-    identity: ClassVar[bytes] = b""  # where an image lies is not what it is
-    shard: Shard
-    column: str
-    row: int
-
-    @property
-    def name(self) -> str:
-        return f"{self.shard.name} row {self.row}"
-
-    @property
-    def size(self) -> int:
-        return self.shard.size
-
-    def read(self) -> bytes:
-        return self.shard.image(self.column, self.row)
-
-
 def read_tables(files: Sequence[File], choice: Choice) -> Part:
     """Return the images and labels of a split. Raises ValueError if a file is damaged or a column has to be chosen."""
-    images: list[Cell] = []
+    images: list[StoredImage] = []
     labels: list[int | str] = []
     classes: set[tuple[str, ...]] = set()
     for path, name in files:
@@ -199,7 +179,8 @@ def read_tables(files: Sequence[File], choice: Choice) -> Part:
         if image not in with_images:
             raise ValueError(f"#image={image}: holds {kinds[image]}, not encoded images")
         label = choice.column("label", list(shard.classes) or list(filter(is_label_name, kinds)), kinds)
-        images += [Cell(shard, image, row) for row in range(shard.starts[-1])]
+        for row in range(shard.starts[-1]):
+            images.append(StoredImage(f"{name} row {row}", shard.size, partial(shard.image, image, row)))
         labels += shard.labels(label)
         classes.add(shard.classes.get(label, ()))
     if len(classes) > 1:

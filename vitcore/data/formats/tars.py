@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar
+from typing import Any
 
 from commonfloor.files import open_regular
 from commonfloor.messages import reason
 from vitcore.data.decode import LARGEST, SUFFIXES
 from vitcore.data.formats.layout import Choice, File, Part, is_label_name
-from vitcore.data.imagefolder import is_hidden
+from vitcore.data.imagefolder import StoredImage, is_hidden
 
 LARGEST_LABEL = 2**20  # bytes
 NUMBER = re.compile(r"-?[0-9]{1,9}")
@@ -24,15 +24,10 @@ NUMBER = re.compile(r"-?[0-9]{1,9}")
 class Member:
     """An image in a tar. path: path with inner tars as folders. offset, size: its bytes in the outer tar `file`."""
 
-    identity: ClassVar[bytes] = b""  # where an image lies is not what it is
     path: PurePosixPath
     file: Path
     offset: int
     size: int
-
-    @property
-    def name(self) -> str:
-        return str(self.path)
 
     def read(self) -> bytes:
         """Return the encoded image. Raises OSError if the tar cannot be read, ValueError if the image exceeds 1 GiB."""
@@ -91,7 +86,7 @@ def read_samples(files: Sequence[File], choice: Choice) -> Part:
 
     Raises ValueError if a tar is damaged, or a sample has no image or label or several.
     """
-    images: list[Member] = []
+    images: list[StoredImage] = []
     labels: list[int | str] = []
     for path, name in files:
         with reading_tar(path), open_regular(path) as file, tarfile.open(fileobj=file, mode="r:") as tar:
@@ -103,7 +98,8 @@ def read_samples(files: Sequence[File], choice: Choice) -> Part:
                 except ValueError as error:
                     raise ValueError(f"{name}: {key}: {reason(error)}") from None
                 where = PurePosixPath(name, member.name)
-                images.append(Member(where, path, member.offset_data, member.size))
+                stored = Member(where, path, member.offset_data, member.size)
+                images.append(StoredImage(str(where), member.size, stored.read))
     return Part(images, labels)
 
 

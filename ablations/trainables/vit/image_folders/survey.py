@@ -9,8 +9,8 @@ import numpy as np
 
 from ablations.trainables.vit.image_folders import findings
 from commonfloor.messages import printable, reason
-from vitcore.data.decode import Facts, eight_bits, open_image
-from vitcore.data.imagefolder import ImageFile, in_threads, list_images, read_facts
+from vitcore.data.decode import Facts, eight_bits
+from vitcore.data.imagefolder import in_threads, list_images, read_facts, stored_file
 from vitcore.data.lookup import FOLDER, find_pack
 from vitcore.data.pack import MANIFEST, Pack, manifest, read_index
 from vitcore.data.shuffle import Indices
@@ -148,10 +148,11 @@ def class_counts(labels: Indices, classes: Sequence[str]) -> list[int]:
 
 def inspect(file: Path, decode: bool) -> tuple[bytes, Facts | str]:
     """Return the result of `read_facts`. decode: whether an image that cannot be decoded is broken too."""
-    sha256, facts = read_facts(ImageFile(file, file.name))
+    image = stored_file(file, file.name)
+    sha256, facts = read_facts(image)
     if decode and isinstance(facts, Facts):
         try:
-            eight_bits(open_image(file)).load()
+            eight_bits(image.open()).load()
         except Exception as error:  # whatever Pillow's many decoders raise
             return sha256, reason(error)
     return sha256, facts
