@@ -6,7 +6,7 @@ import pytest
 from benchmarks.calibration import suite as calibration
 from benchmarks.calibration.suite import Line
 
-SHARE = 0.01
+SHARE = 0.005
 
 
 @pytest.mark.parametrize("part", calibration.SUITE, ids=lambda part: part.__name__)
