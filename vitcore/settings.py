@@ -84,6 +84,9 @@ class Settings(Options):
     #: A model to distill (arXiv 2012.12877): the id of a trial, a stage of a study, or `timm/NAME:FILE` with a
     #: `.safetensors` file. The options of distillation belong to `objective=classification`.
     teacher: str = "none"
+    #: Parameters to train beside those of the head and the objective: all, those of self-attention and position
+    #: (arXiv 2203.09795, section 4), those of the norms, or no others. The rest keep their values.
+    trainable: Literal["all", "attention", "norm", "head"] = "all"
     steps: Annotated[int, Field(ge=1, le=10**8)] = 1000  #: Number of optimizer steps.
     batch: Many = 128  #: Number of images per step, over all GPUs. Every batch is full.
     optimizer: str = "adamw"  #: Optimizer.
@@ -100,7 +103,9 @@ class Settings(Options):
     attention_dropout: Share = 0.0  #: Probability of dropping an attention weight.
     #: Fraction of an image's patches that are left out in training (arXiv 2208.07220). Class token and registers stay.
     patch_dropout: Share = 0.0
-    drop_path: Share = 0.0  #: Probability of dropping a branch: linear from 0 in the first block to this in the last.
+    drop_path: Share = 0.0  #: Probability of dropping a branch (arXiv 1603.09382), in the last block.
+    #: Whether the probability rises from 0 in the first block, or is the same in every block, as in ViT-5.
+    drop_path_by_layer: Literal["linear", "constant"] = "linear"
     augment: str = "none"  #: Augmentation of the training images, or several, as in `flip+randaugment`.
     #: Number of consecutive copies of an image, each augmented anew (arXiv 1901.09335). Epochs do not get longer.
     augment_repeats: Count = 1

@@ -147,6 +147,10 @@ def check_other_model(config: Settings) -> None:
     maker = next(base for base in objective.__mro__ if "model" in vars(base))
     if maker is not Classification:
         raise ConfigError(f"model={config.model}: objective={config.objective} works only with this package's ViT")
+    if config.trainable != "all":
+        raise ConfigError(f"trainable={config.trainable}: the parts of model={config.model} are not known: all")
+    if config.drop_path_by_layer != "linear":
+        raise ConfigError(f"drop_path_by_layer={config.drop_path_by_layer}: model={config.model} has its own: linear")
     if config.layer_decay != 1:
         raise ConfigError(f"layer_decay={config.layer_decay}: the layers of model={config.model} are not known: 1")
     try:

@@ -118,8 +118,8 @@ class Trainable(Protocol):
     """What can be trained with settings and a seed. A subclass gives `keys`, `resolve`, `train` and what else it knows.
 
     keys: the names of all settings. default_metric: of studies that name none. seed_keys: `seed`, and the settings
-    that equal it unless they are set. how_it_runs: settings that change no result, and are no part of the id.
-    shorthands: key -> the setting that it stands for. bundles: key -> the settings that it sets together.
+    that equal it unless they are set. how_it_runs: settings that change no result apart from rounding, and are no part
+    of the id. shorthands: key -> the setting that it stands for. bundles: key -> the settings that it sets together.
     described: what training needs of `describe`. selection_metric: the metric of validation, which is shown during
     training and chooses tuned values; "" for the study's metric. progress: what an attempt that is killed has to
     bring so that another follows. fixed: settings that a study cannot vary -> why. stage_evals: evals that stages

@@ -51,12 +51,13 @@ def test_every_other_field_is_identity() -> None:
         "patch_dropout": 0.5, "drop_path": 0.1, "augment": "flip", "mixup": 0.2, "cutmix": 1.0, "augment_repeats": 3,
         "random_erasing": 0.25, "random_erasing_fill": "pixel", "mix_prob": 0.5, "mix_switch_prob": 0.2, "ema": 0.99,
         "precision": "bf16", "position_at": "every-layer", "objective": "masked-patch", "init_from": "0123456789ab",
-        "teacher": "0123456789ab",
+        "teacher": "0123456789ab", "drop_path_by_layer": "constant",
+        "trainable": "head",
     }  # fmt: skip
     assert set(other) == set(Config.model_fields) - HOW_IT_RUNS - {"options"}
     needed = {  # what they are settings of
         "mix_prob": {"mixup": 0.1}, "mix_switch_prob": {"mixup": 0.1, "cutmix": 0.1},
-        "random_erasing_fill": {"random_erasing": 0.5},
+        "random_erasing_fill": {"random_erasing": 0.5}, "drop_path_by_layer": {"drop_path": 0.2},
     }  # fmt: skip
     ids = {trial_id(Config(**{field: value}, **needed.get(field, {}))) for field, value in other.items()}
     assert len(ids | {trial_id(Config(**some)) for some in ({}, *needed.values())}) == len(other) + 1 + len(needed)

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from commonfloor.options import ConfigError
-from vitcore.model.build import RATES, Model, OtherModel, meta_model, zero_model
+from vitcore.model.build import RATES, Model, OtherModel, freeze, meta_model, zero_model
 from vitcore.model.initialization import Drawn, describe_draws
 from vitcore.model.position import POSITION, Position
 from vitcore.model.vit import ViT
@@ -54,6 +54,13 @@ def initial_weights(config: Settings) -> dict[str, Drawn] | None:
     if key not in drawings:
         drawings[key] = draws_of(meta_model(config)[0])
     return drawings[key]
+
+
+def trained_params(config: Settings) -> int:
+    """Return the number of parameters that training changes."""
+    model = meta_model(config)[0]
+    freeze(model, config.trainable)
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
 def draws_of(model: Model) -> dict[str, Drawn] | None:

@@ -1,5 +1,6 @@
 """Conversion of Vision Transformers to and from timm, with equal outputs and gradients."""
 
+import re
 from functools import partial
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ from timm.layers.norm import LayerNorm, RmsNorm
 from timm.models.deit import VisionTransformerDistilled
 from timm.models.eva import Eva, EvaAttention, EvaBlock
 from timm.models.resnetv2 import ResNetV2
-from timm.models.vision_transformer import Block, ParallelScalingBlock, VisionTransformer
+from timm.models.vision_transformer import Block, ParallelScalingBlock, ParallelThingsBlock, VisionTransformer
 from torch import Tensor, nn
 
 from vitcore.config import Config, Values
@@ -70,9 +71,20 @@ TIMM_PARALLEL = {  # further patterns for timm's ParallelScalingBlock, applied b
     r"scale1\.gamma": "ls.gamma",
     r"mlp\.down\.": "mlp_out_proj.",
 }
+
+
+def branch_name(match: re.Match[str]) -> str:
+    """Return the name in timm's ParallelThingsBlock of a part of a branch: attns.1.norm for further.0.norm1."""
+    block, further, part, number = match.groups()
+    index = 0 if further is None else int(further) + 1
+    kind = "attns" if part == "attention" or number == "1" else "ffns"
+    return f"{block}.{kind}.{index}.{'ls' if part == 'scale' else part}"
+
+
+TIMM_BRANCHES: Patterns = {r"^(encoder\.blocks\.\d+)\.(?:further\.(\d)\.)?(norm|attention|scale|mlp)(\d?)": branch_name}
 # Value of a setting -> timm's counterpart.
 TIMM_POOLS = {"cls": "token", "gap": "avg", "map": "map"}
-BLOCKS = {"pre": Block, "parallel": ParallelScalingBlock}
+BLOCKS = {"pre": Block, "parallel": ParallelScalingBlock, "branches": ParallelThingsBlock}
 NORMS = {"layer": LayerNorm, "rms": RmsNorm}
 ATTENTIONS = {"full": "", "differential": "diff"}
 GATED = partial(GluMlp, gate_last=False)
@@ -178,6 +190,8 @@ def timm_arguments(config: Settings) -> dict[str, Any]:
         "final_norm": config.final_norm != "none",
         "fc_norm": config.final_norm == "after",
     }
+    if config.block == "branches":
+        arguments["block_fn"] = partial(ParallelThingsBlock, num_parallel=config.options["block.branches"])
     if config.stem == "resnet":
         arguments |= {"embed_layer": partial(HybridEmbed, backbone=ResNetStem(config).backbone), "patch_size": 1}
     return arguments
@@ -185,7 +199,9 @@ def timm_arguments(config: Settings) -> dict[str, Any]:
 
 def shared_arguments(config: Settings) -> dict[str, Any]:
     """Return the arguments that timm's VisionTransformer and Eva have in common."""
-    check_supported(config, {"norm": tuple(NORMS), "pool": tuple(TIMM_POOLS)}, "timm")
+    check_supported(
+        config, {"norm": tuple(NORMS), "pool": tuple(TIMM_POOLS), "drop_path_by_layer": ("linear",)}, "timm"
+    )
     return {
         "img_size": config.image_size,
         "patch_size": config.patch,
@@ -305,14 +321,24 @@ def final_norm_of(model: Any) -> Literal["before", "after", "none"]:
 
 def settings_of_block(model: Any) -> Values:
     attentions = (EvaAttention, AttentionRope) if type(model) is Eva else (Attention, DiffAttention)
-    check_kinds(model, {"blocks.0.attn": attentions, "blocks.0.mlp": (Mlp, GluMlp, SwiGLU)})
     block = model.blocks[0]
+    attention_name, mlp_name = "attn", "mlp"
+    branches: Values = {}
+    if type(block) is ParallelThingsBlock:
+        attention_name, mlp_name = "attns.0.attn", "ffns.0.mlp"
+        branches = {"block": "branches", "block.branches": block.num_parallel}
+    mlps = (Mlp, GluMlp, SwiGLU)
+    check_kinds(model, {f"blocks.0.{attention_name}": attentions, f"blocks.0.{mlp_name}": mlps})
+    if branches:
+        norm, attn, scale, _ = block.attns[0]
+        block = nn.ModuleDict({"norm1": norm, "attn": attn, "ls1": scale, "mlp": block.ffns[0].mlp})
     attention = block.attn
     qkv_bias = any(f"attn.{name}" in dict(block.named_parameters()) for name in ("qkv.bias", "q_bias", "q_proj.bias"))
     scale = block.init_values if type(block) is EvaBlock else getattr(block.ls1, "init_values", None)
     settings = {
         "heads": attention.num_heads,
         "mlp.norm": is_present(block.mlp.norm),
+        **branches,
         **common_settings(block.norm1, qkv_bias, attention.proj, scale, attention.q_norm),
     }
     if type(attention) is DiffAttention:
@@ -404,11 +430,13 @@ def empty_heads(config: Settings, like: Tensor) -> Weights:
 
 
 def timm_patterns(config: Settings) -> Patterns:
-    patterns: dict[str, str] = {}
+    patterns: dict[str, Any] = {}
     if config.final_norm == "after":
         patterns[r"^encoder\.norm"] = "fc_norm"
     if config.block == "parallel":
         patterns |= TIMM_PARALLEL
+    if config.block == "branches":
+        patterns |= TIMM_BRANCHES
     return patterns | TIMM
 
 

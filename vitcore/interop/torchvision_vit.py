@@ -50,6 +50,7 @@ TORCHVISION_HAS: Supported = {
     "final_norm": ("before",),
     "stem": ("patch", "conv"),
     "stem.norm": ("batch",),
+    "stem.patchify": (0,),
     "head": ("linear", "mlp"),
     "qk_norm": (False,),
     "layer_scale": (0.0,),
@@ -126,7 +127,7 @@ def torchvision_skeleton(config: Settings) -> VisionTransformer:
     stem = None
     if config.stem == "conv":
         layers = ConvStem.convolutions(config)
-        stem = [ConvStemConfig(channels, kernel_size=3, stride=stride) for channels, stride in layers]
+        stem = [ConvStemConfig(channels, kernel_size=3, stride=stride) for channels, _, stride in layers]
     with torch.device("meta"):
         return VisionTransformer(
             image_size=config.image_size,

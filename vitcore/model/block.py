@@ -1,9 +1,13 @@
 """The encoder's blocks of self-attention and MLP. To add a block, write a class and add it to BLOCK."""
 
+from typing import Annotated
+
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
-from vitcore.model.dropout import drop_path
+from vitcore.keyed_random import site_code
+from vitcore.model.dropout import Dropout, drop_path
 from vitcore.model.initialization import Initial, Part, constant
 from vitcore.model.mlp import MLP
 from vitcore.model.norm import norm
@@ -45,8 +49,44 @@ class PreNorm(TwoBranches):
     numerics = 1
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
-        x = x + self.drop_path1(self.scale1(self.attention(self.norm1(x), context)), context.rng_keys)
-        return x + self.drop_path2(self.scale2(self.mlp(self.norm2(x), context.rng_keys)), context.rng_keys)
+        x = x + self.attended(x, context)
+        return x + self.mapped(x, context)
+
+    def attended(self, x: Tensor, context: Context) -> Tensor:
+        return self.drop_path1(self.scale1(self.attention(self.norm1(x), context)), context.rng_keys)
+
+    def mapped(self, x: Tensor, context: Context) -> Tensor:
+        return self.drop_path2(self.scale2(self.mlp(self.norm2(x), context.rng_keys)), context.rng_keys)
+
+
+class Branches(PreNorm):
+    """Pre-norm attentions side by side, then MLPs side by side, each with its norm (arXiv 2203.09795, section 3).
+
+    With two branches, z' = z + MSA(LN(z)) + MSA'(LN'(z)), then z' + MLP(LN(z')) + MLP'(LN'(z')). Half as many blocks
+    then have the parameters of `block=pre`. The branches of a block share its position embedding, and value residuals
+    are those of the first branch of the first block.
+    """
+
+    numerics = 1
+
+    class Options(PreNorm.Options):
+        branches: Annotated[int, Field(ge=2, le=4)] = 2  #: Number of attentions, and of MLPs, of a block.
+
+    def __init__(self, config: Settings, layer: int) -> None:
+        super().__init__(config, layer)
+        count = config.options_of(self.slot, self.Options).branches
+        self.further = nn.ModuleList(PreNorm(config, layer) for _ in range(1, count))
+        for number, branch in enumerate(self.further, 1):
+            for module in branch.modules():
+                if isinstance(module, Dropout):  # with masks of its own
+                    module.site = site_code(f"{module.site} branch {number}")
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        x = x + sum(branch.attended(x, context) for branch in self.branches())
+        return x + sum(branch.mapped(x, context) for branch in self.branches())
+
+    def branches(self) -> list[PreNorm]:
+        return [self, *(branch for branch in self.further if isinstance(branch, PreNorm))]
 
 
 class PostNorm(TwoBranches):
@@ -96,4 +136,4 @@ def layer_scale(config: Settings) -> nn.Module:
     return LayerScale(config) if config.layer_scale else nn.Identity()
 
 
-BLOCK: dict[str, type[Block]] = {"pre": PreNorm, "post": PostNorm, "parallel": Parallel}
+BLOCK: dict[str, type[Block]] = {"pre": PreNorm, "post": PostNorm, "parallel": Parallel, "branches": Branches}

@@ -10,6 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm  # the base class of batch nor
 from commonfloor.options import ConfigError
 from vitcore.keyed_random import RngKeys, seeded
 from vitcore.model.classifier import Classifier, drawn_by_name
+from vitcore.model.norm import Norm
 from vitcore.model.stem import patch_sizes
 from vitcore.model.vit import ViT
 from vitcore.settings import Settings
@@ -120,6 +121,21 @@ def own_classifier(config: Settings) -> nn.Module:
     with torch.device("cpu"):  # on the meta device, a model could not compute rates with tensors
         model = drawn_by_name(MODEL[config.model], config)
     return model.to(torch.get_default_device())
+
+
+def freeze(model: Model, trainable: str) -> None:
+    """Turn off the gradients of the parameters that the setting `trainable` leaves out."""
+    if trainable == "all":
+        return
+    for name, parameter in model.named_parameters():
+        owner = model.get_submodule(name.rpartition(".")[0])
+        chosen = {
+            "attention": ".attention." in name or name.startswith("position."),
+            "norm": isinstance(owner, Norm),
+            "head": False,
+        }
+        if not chosen[trainable] and not name.startswith(("head.", "objective.")):
+            parameter.requires_grad_(False)
 
 
 def has_dropout(module: nn.Module) -> bool:

@@ -18,8 +18,13 @@ def dropout(rate: float, site: str) -> Noise:
 
 
 def drop_path(config: Settings, layer: int, branch: str) -> Noise:
-    """Return a block's stochastic depth, at a rate that rises linearly by layer to `config.drop_path`, as in timm."""
-    rate = config.drop_path * layer / max(1, config.layers - 1)
+    """Return a block's stochastic depth. Its rate rises linearly by layer to `config.drop_path`, as in timm.
+
+    With `drop_path_by_layer=constant`, the rate is the same in every block.
+    """
+    rate = config.drop_path
+    if config.drop_path_by_layer == "linear":
+        rate *= layer / max(1, config.layers - 1)
     return DropPath(rate, f"path {branch} {layer}") if rate else unchanged
 
 

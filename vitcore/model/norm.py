@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from typing import Annotated
 
+import torch
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
-from vitcore.model.initialization import Part
+from vitcore.model.initialization import Part, constant, ones, zeros
 from vitcore.settings import Settings
 
 EPSILON = 1e-6  # as in flax's and timm's ViT, and the neutral value of norm.eps
@@ -44,13 +45,39 @@ class RMSNorm(nn.RMSNorm, ScalingNorm):
         super().__init__(width, eps=epsilon(config))
 
 
+class DynamicTanh(Norm):
+    """DyT, tanh(alpha x) with one learned alpha, then scaled and shifted (arXiv 2503.10622, equation 1).
+
+    It takes the place of a norm and computes no statistics.
+    """
+
+    numerics = 1
+
+    class Options(Norm.Options):
+        alpha: Annotated[float, Field(gt=0)] = 0.5  #: Initial value of alpha (arXiv 2503.10622, section 4).
+
+    def __init__(self, config: Settings, width: int) -> None:
+        super().__init__()
+        self.draws = {
+            "alpha": constant(config.options_of(self.slot, self.Options).alpha),
+            "weight": ones,
+            "bias": zeros,
+        }
+        self.alpha = nn.Parameter(torch.empty(1))
+        self.weight = nn.Parameter(torch.empty(width))
+        self.bias = nn.Parameter(torch.empty(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.weight * (self.alpha * x).tanh() + self.bias
+
+
 def epsilon(config: Settings) -> float:
     """Return the option `norm.eps`, or its default for a norm without the option."""
     eps: float = config.options.get("norm.eps", EPSILON)
     return eps
 
 
-NORM: dict[str, Callable[[Settings, int], Norm]] = {"layer": LayerNorm, "rms": RMSNorm}
+NORM: dict[str, Callable[[Settings, int], Norm]] = {"layer": LayerNorm, "rms": RMSNorm, "dyt": DynamicTanh}
 
 
 def norm(config: Settings, width: int, exists: bool = True) -> nn.Module:

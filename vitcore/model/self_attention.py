@@ -111,7 +111,7 @@ class ValueResidual(SelfAttention):
     def inputs(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         q, k, v, bias = super().inputs(x, context)
         if self.layer == 0:
-            context.shared["values"] = v
+            context.shared.setdefault("values", v)
             return q, k, v, bias
         return q, k, (v + context.shared["values"]) / 2, bias
 

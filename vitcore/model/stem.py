@@ -40,7 +40,7 @@ class ConvStem(Stem):
 
     For P = 1, the stem has by default a single 3x3 convolution of stride 1. ViT_C uses `norm=batch`, and
     `fewer_blocks=1` for one encoder block fewer than the corresponding ViT. The default is a group norm, because batch
-    norm couples the images of a batch.
+    norm couples the images of a batch. With `patchify`, the last convolution before that of 1x1 does not overlap.
     """
 
     numerics = 1
@@ -49,6 +49,10 @@ class ConvStem(Stem):
         #: Channels of each 3x3 convolution. The stride is 2 at the first convolution and where channels change. Empty:
         #: channels double up to the width. The 18GF model of arXiv 2106.14881 has [64, 128, 128, 256, 256, 512].
         channels: Annotated[list[Annotated[int, Field(ge=1, le=2**16)]], Field(max_length=16)] = []
+        #: Kernel and stride of the last convolution. The first 3x3 ones have stride 2, as many as are needed. 0: it is
+        #: a 3x3 one too. The stems S1 to S4 of arXiv 2106.14881 have 2, 4, 8 and 16, with the channels
+        #: [42, 104, 208, 416], [32, 64, 128, 256], [17, 34, 68, 136] and [8, 16, 32, 64] at width 384.
+        patchify: Annotated[int, Field(ge=0)] = 0
         norm: Literal["group", "batch", "layer"] = "group"  #: The norm after each convolution.
         fewer_blocks: Annotated[int, Field(ge=0)] = 0  #: Number of encoder blocks that the stem replaces.
 
@@ -57,8 +61,9 @@ class ConvStem(Stem):
         norm = NORM[self.options(config).norm]
         layers = list[nn.Module]()
         before = config.channels
-        for channels, stride in self.convolutions(config):
-            convolution = nn.Conv2d(before, channels, 3, stride=stride, padding=1, bias=False)
+        for channels, side, stride in self.convolutions(config):
+            padding = 0 if side == stride else 1
+            convolution = nn.Conv2d(before, channels, side, stride=stride, padding=padding, bias=False)
             layers += [convolution, norm(channels), nn.ReLU()]
             before = channels
         self.layers = nn.Sequential(*layers)
@@ -69,28 +74,40 @@ class ConvStem(Stem):
         return config.options_of(cls.slot, cls.Options)
 
     @classmethod
-    def convolutions(cls, config: Settings) -> list[tuple[int, int]]:
-        channels = cls.options(config).channels
-        if not channels:
-            return halvings(config)
-        strides = [min(config.patch, 2)]
-        for before, after in pairwise(channels):
-            strides.append(2 if after != before else 1)
-        return list(zip(channels, strides, strict=True))
+    def convolutions(cls, config: Settings) -> list[tuple[int, int, int]]:
+        """Return (channels, side of the kernel, stride) of each convolution but the last of 1x1."""
+        options = cls.options(config)
+        channels = options.channels or [count for count, _ in halvings(config)]
+        sides = [3] * len(channels)
+        if options.patchify:
+            halved = (config.patch // options.patchify).bit_length() - 1
+            strides = [2 if layer < halved else 1 for layer in range(len(channels))]
+            sides[-1] = strides[-1] = options.patchify
+        elif options.channels:
+            strides = [min(config.patch, 2)]
+            for before, after in pairwise(channels):
+                strides.append(2 if after != before else 1)
+        else:
+            strides = [min(config.patch, 2)] * len(channels)
+        return list(zip(channels, sides, strides, strict=True))
 
     @classmethod
     def canonical(cls, config: Settings) -> JsonSettings:
-        return {"channels": []} if cls.convolutions(config) == halvings(config) else {}
+        default = config.model_copy(update={"options": {**config.options, "stem.channels": []}})
+        return {"channels": []} if cls.convolutions(config) == cls.convolutions(default) else {}
 
     @classmethod
     def check(cls, config: Settings) -> None:
         check_halvings(config)
         options = cls.options(config)
-        halved = math.prod(stride for _, stride in cls.convolutions(config))
+        halved = math.prod(stride for _, _, stride in cls.convolutions(config))
         if halved != config.patch:
+            how = "by 2 at the first and wherever channels change"
+            if options.patchify:
+                how = f"with stem.patchify={options.patchify}"
             raise ConfigError(
                 f"stem.channels={options.channels}: the convolutions divide the side by {halved} "
-                f"(by 2 at the first and wherever channels change), not by patch={config.patch}"
+                f"({how}), not by patch={config.patch}"
             )
         fewer = options.fewer_blocks
         if fewer >= config.depth:

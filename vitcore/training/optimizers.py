@@ -20,11 +20,14 @@ EMBEDS = ("stem.", "position.", "objective.", "class_token", "registers", "encod
 def make_optimizer(model: nn.Module, config: Settings) -> optim.Optimizer:
     """Return the optimizer of `config` for the parameters of `model`.
 
-    Each parameter group has the keys `weight_decay`, `lr_scale` (factor of the learning rate) and `apart` (bool).
+    Parameters without gradients are left out. Each parameter group has the keys `weight_decay`, `lr_scale` (factor of
+    the learning rate) and `apart` (bool).
     """
     kind = OPTIMIZER[config.optimizer]
     groups: dict[tuple[float, float, bool], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
         decays = config.weight_decay_on == "all" or has_weight_decay(name, parameter)
         decay = config.weight_decay if decays else 0.0
         scale = config.layer_decay ** (config.layers + 1 - layer_id(name, config.layers))
@@ -56,7 +59,7 @@ def layer_id(name: str, layers: int) -> int:
     0: everything before the blocks, and the objective's parameters. i + 1: block i with its own position parameters.
     `layers` + 1: the final norm, the pooling and the head.
     """
-    in_block = re.match(r"(?:encoder\.blocks|position\.\w+)\.(\d+)(?:\.|$)", name)
+    in_block = re.match(r"(?:encoder\.blocks|position\.(?:second\.)?\w+)\.(\d+)(?:\.|$)", name)
     if in_block:
         return int(in_block[1]) + 1
     if name.startswith(EMBEDS):
@@ -179,6 +182,8 @@ class Muon(Optimizer):
     def check(cls, config: Settings) -> None:
         if config.model:
             raise ConfigError(f"model={config.model}: optimizer=muon works only with this package's ViT")
+        if config.trainable in ("norm", "head"):
+            raise ConfigError(f"trainable={config.trainable}: optimizer=muon is for matrices: all or attention")
 
     @classmethod
     def apart(cls, name: str, parameter: nn.Parameter) -> bool:

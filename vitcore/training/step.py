@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from commonfloor.messages import reason
 from vitcore.data.splits import Data
-from vitcore.model.build import Model, OtherModel, build, coupled_by
+from vitcore.model.build import Model, OtherModel, build, coupled_by, freeze
 from vitcore.runtime.compile_cache import compile_model, compiles
 from vitcore.runtime.device import compute_in_precision
 from vitcore.runtime.memory import out_of_memory
@@ -45,7 +45,8 @@ class TrainStep:
         self.model: Model = ranks.prepare(build(config)).to(self.device)
         if initial is not None:
             copy_weights(self.model, initial, config.init_from)
-        self.parameters = list(self.model.parameters())  # once: collecting them slows down small models
+        freeze(self.model, config.trainable)
+        self.parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         self.optimizer = make_optimizer(self.model, config)
         self.optimizer_state = OptimizerState(self.optimizer, self.model, config.optimizer)
         self.start_average()

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from ablations.trainables.trainable import Compared
 from ablations.trainables.vit.budget import MEANT, config_of
 from ablations.trainables.vit.data import enlargement_notes
-from vitcore.analysis.cost import initial_weights, measure
+from vitcore.analysis.cost import initial_weights, measure, trained_params
 from vitcore.config import Config
 from vitcore.runtime.host import Cost
 
@@ -21,6 +21,8 @@ def notes(arm: Compared, baseline: Compared, budget: str) -> dict[str, str]:
     if config.objective != other.objective:
         columns[f"its metrics are those of objective={config.objective}, the baseline's {other.objective}"] = ""
     columns |= dict(model_differences(measure(config), measure(other)))
+    if config.trainable != other.trainable:
+        columns[f"trains {trained_params(config):,} parameters, the baseline {trained_params(other):,}"] = "params"
     columns |= dict.fromkeys(schedule_notes(config, other, arm.declared, budget), "")
     columns |= dict.fromkeys(stage_notes(arm, baseline), "")
     columns |= dict.fromkeys(weights_note(arm, baseline), "")

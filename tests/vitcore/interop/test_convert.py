@@ -12,7 +12,7 @@ import timm
 import torch
 import torchvision
 from timm.layers import GatedMlp, GluMlp, SwiGLU, SwiGLUPacked
-from timm.models.vision_transformer import ParallelScalingBlock, ResPostBlock
+from timm.models.vision_transformer import ParallelScalingBlock, ParallelThingsBlock, ResPostBlock
 from torch import Tensor, nn
 from vit_checkpoints import SMALL, timm_model
 
@@ -62,6 +62,8 @@ TIMM: dict[str, dict[str, Any]] = {
     "norms inside both branches": {"scale_mlp_norm": True, "scale_attn_norm": True, "qkv_bias": False},
     "SwiGLU with a norm": {"mlp_layer": SwiGLU, "act_layer": nn.SiLU, "scale_mlp_norm": True},
     "differential": {"attn_layer": "diff"},
+    "two branches": {"block_fn": ParallelThingsBlock, "init_values": 0.1, "qk_norm": True},
+    "three branches": {"block_fn": partial(ParallelThingsBlock, num_parallel=3)},
     "differential with query-key norm": {"attn_layer": "diff", "qk_norm": True},
     "parallel": PARALLEL,
     "parallel with attention pooling": PARALLEL | {"class_token": False, "global_pool": "map"},

@@ -52,6 +52,46 @@ def test_squared_relu_equals_its_formula() -> None:
     torch.testing.assert_close(ours(tokens()), hidden @ ours.down.weight.T + ours.down.bias)
 
 
+@torch.no_grad()
+def test_dynamic_tanh_equals_its_formula() -> None:
+    """gamma tanh(alpha x) + beta, from 1, 0.5 and 0 (arXiv 2503.10622, equation 1 and section 4)."""
+    ours = ViT(config(norm="dyt", **{"norm.alpha": 0.7})).encoder.norm
+    initial = {name: values.unique().item() for name, values in ours.named_parameters()}
+    assert initial == pytest.approx({"alpha": 0.7, "weight": 1, "bias": 0})
+    ours = perturbed(config(norm="dyt")).encoder.norm
+    x = 0.3 * tokens()
+    grown, shrunk = (ours.alpha * x).exp(), (-ours.alpha * x).exp()
+    torch.testing.assert_close(ours(x), ours.weight * (grown - shrunk) / (grown + shrunk) + ours.bias)
+
+
+def test_half_as_many_blocks_of_two_branches_cost_the_same() -> None:
+    """Attention by attention and MLP by MLP, as the 36 x 1 and 18 x 2 models of arXiv 2203.09795, Table 1."""
+    narrow, wide = measure(config(depth=4)), measure(config(depth=2, block="branches"))
+    assert (wide.params, wide.flops) == (narrow.params, narrow.flops)
+
+
+def test_each_branch_drops_values_of_its_own() -> None:
+    """From equal weights, attentions and MLPs of one block differ in training by their dropout alone."""
+    model = perturbed(config(block="branches", dropout=0.5, drop_path=0.5, drop_path_by_layer="constant"))
+    block = model.encoder.blocks[0]
+    first, second = block.branches()
+    second.load_state_dict({name: block.state_dict()[name] for name in second.state_dict()})
+    keys = torch.arange(B)
+    for name in ("attended", "mapped"):
+        outputs = [getattr(branch, name)(tokens(), context(model, keys)) for branch in (first, second)]
+        assert not torch.equal(*outputs)
+    model.eval()
+    torch.testing.assert_close(first.attended(tokens(), context(model)), second.attended(tokens(), context(model)))
+
+
+@pytest.mark.parametrize(("shape", "rates"), [("linear", [0.0, 0.1, 0.2]), ("constant", [0.2, 0.2, 0.2])])
+def test_drop_path_rises_by_layer_or_is_constant(shape: str, rates: list[float]) -> None:
+    model = ViT(config(depth=3, drop_path=0.2, drop_path_by_layer=shape))
+    for name in ("drop_path1", "drop_path2"):
+        found = [getattr(getattr(block, name), "rate", 0.0) for block in model.encoder.blocks]
+        assert found == pytest.approx(rates)
+
+
 @pytest.mark.parametrize(("model", "hidden"), [("Ti/16", 512), ("S/16", 1024), ("B/16", 2048)])
 def test_gated_mlps_have_the_parameters_of_the_plain_one(model: str, hidden: int) -> None:
     """Two thirds of the hidden width: the weights are as many, and the biases a third more."""

@@ -3,18 +3,16 @@
 import cmath
 import inspect
 import math
-from functools import partial
 from itertools import product
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from commonfloor.options import ConfigError
 from vitcore import Config, ViT
 from vitcore.contracts import perturbed
-from vitcore.interop.conversion import rename
 from vitcore.model.position import POSITION, Context, NoPosition
 from vitcore.model.position.absolute import Absolute, resample
 from vitcore.model.position.relative import resample_offsets
@@ -300,35 +298,6 @@ def test_two_positions_act_together_as_each_does_alone(name: str) -> None:
     assert torch.equal(both.between(tokens, 0, (4, 4)), second.between(tokens, 0, (4, 4)))
     bias = second.bias(heads, 1, (4, 4))
     assert bias is None or torch.equal(both.bias(heads, 1, (4, 4)), bias)
-
-
-@pytest.mark.parametrize("mixed", [False, True])
-@torch.no_grad()
-def test_learned_and_rotary_positions_equal_timm(mixed: bool) -> None:
-    """The layers of timm's vit_*_rope_ape and vit_*_rope_mixed_ape models with copied weights, class token included."""
-    eva = pytest.importorskip("timm.models.eva")
-    rope = {"rope_type": "mixed", "rope_temperature": 10.0} if mixed else {"rope_temperature": 100.0}
-    theirs = eva.Eva(
-        img_size=8, patch_size=2, in_chans=2, num_classes=3, embed_dim=16, depth=2, num_heads=2, attn_type="rope",
-        init_values=1e-5, global_pool="token", no_embed_class=True, use_abs_pos_emb=True, use_rot_pos_emb=True,
-        rope_grid_indexing="xy", norm_layer=partial(nn.LayerNorm, eps=1e-6), **rope,
-    ).double().eval()  # fmt: skip
-    options = {"position.mixed": mixed, "position.class_row": False}
-    ours = made(position="1d+rope2d", pool="cls", layer_scale=1e-5, classes=3, **options)
-    names = {
-        r"^stem": "patch_embed.proj", r"^position\.table": "pos_embed", r"^encoder\.": "", r"^class_token": "cls_token",
-        r"attention\.qkv": "attn.qkv", r"attention\.out": "attn.proj", r"mlp\.up": "mlp.fc1", r"mlp\.down": "mlp.fc2",
-        r"scale(\d)\.gamma": r"gamma_\1",
-    }  # fmt: skip
-    weights = {rename(name, names): values for name, values in ours.state_dict().items()}
-    weights["pos_embed"] = weights["pos_embed"][None]
-    rates = [weights.pop(name) for name in [*weights] if name.startswith("position.second.rates.")]
-    if mixed:
-        weights["rope.freqs"] = torch.stack(rates).transpose(1, 2).transpose(0, 1)  # (2, L, H, d_h / 2)
-    result = theirs.load_state_dict(weights, strict=False)
-    assert not result.unexpected_keys
-    images = torch.randn(2, 2, 8, 8, dtype=torch.float64)
-    torch.testing.assert_close(ours(images), theirs(images), rtol=1e-6, atol=1e-6)
 
 
 @torch.no_grad()

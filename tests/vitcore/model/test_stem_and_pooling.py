@@ -53,6 +53,36 @@ def test_conv_stem_is_that_of_the_paper(settings: dict[str, Any], millions: floa
     assert cost.flops / 2e9 == pytest.approx(gflops, abs=0.06)
 
 
+HYBRIDS = {  # the stems S1 to S4 of a ViT of 4 GF: (strides of the four convolutions, channels)
+    2: ([2, 2, 2, 2], [42, 104, 208, 416]),
+    4: ([2, 2, 1, 4], [32, 64, 128, 256]),
+    8: ([2, 1, 1, 8], [17, 34, 68, 136]),
+    16: ([1, 1, 1, 16], [8, 16, 32, 64]),
+}
+
+
+@pytest.mark.parametrize("patchify", HYBRIDS)
+@torch.no_grad()
+def test_stems_between_convolutions_and_patches_are_those_of_the_paper(patchify: int) -> None:
+    """S1 to S4 of arXiv 2106.14881, Table 3: three convolutions of 3 x 3, then patches, at the costs of ViT_C."""
+    strides, channels = HYBRIDS[patchify]
+    options = {"stem.patchify": patchify, "stem.channels": channels}
+    size = {"width": 384, "heads": 6, "mlp_ratio": 3}
+    cost = measure(Config(**IMAGENET, **XIAO, **size, **options))
+    assert (cost.params / 1e6, cost.flops / 2e9) == (pytest.approx(17.5, abs=0.3), pytest.approx(3.95, abs=0.05))
+    ours = perturbed(Config(**{**SMALL, **XIAO, "depth": 2} | options)).stem.eval()
+    theirs = nn.Sequential()
+    for before, after, stride, side, padding in zip(
+        [3, *channels], channels, strides, [3, 3, 3, patchify], [1, 1, 1, 0], strict=False
+    ):
+        theirs.append(nn.Conv2d(before, after, side, stride, padding, bias=False))
+        theirs.extend([nn.BatchNorm2d(after), nn.ReLU()])
+    theirs.append(nn.Conv2d(channels[-1], 48, 1))
+    theirs.double().eval().load_state_dict(dict(zip(theirs.state_dict(), ours.state_dict().values(), strict=True)))
+    images = torch.randn(2, 3, 32, 32, dtype=torch.float64)
+    torch.testing.assert_close(ours(images), theirs(images).flatten(2).transpose(1, 2))
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("stem", ["conv", "resnet", "resnet-small"])
 def test_stem_sees_each_image_alone(stem: str) -> None:

@@ -17,6 +17,7 @@ from torch import nn
 from trainings import advanced
 
 from vitcore import Config, ViT
+from vitcore.analysis.cost import trained_params
 from vitcore.training.algorithms import Average
 from vitcore.training.evaluation import score
 from vitcore.training.optimizers import OPTIMIZER, layer_id, make_optimizer, set_rate
@@ -61,6 +62,34 @@ def test_weight_decay_on_all_parameters() -> None:
     members = grouped(tiny(weight_decay=0.3, weight_decay_on="all", **BESIDES), "weight_decay")
     assert members.keys() == {0.3}
     assert {"class_token", "position.table", "head.bias", "registers"} <= members[0.3]
+
+
+def changed(weights: dict[str, Any], initial: dict[str, Any]) -> set[str]:
+    return {name for name, values in weights.items() if not torch.equal(values, initial[name])}
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "schedule-free", "sgd"])
+@pytest.mark.parametrize(("trainable", "expected"), [
+    ("attention", r"encoder\.blocks\.\d\.attention\.|position\.|head\."),
+    ("norm", r".*norm|head\."),
+    ("head", r"head\."),
+])  # fmt: skip
+def test_frozen_parameters_keep_their_bits(trainable: str, expected: str, optimizer: str) -> None:
+    """No gradient, decay, average or state of the optimizer touches them; all others move."""
+    settings = {"trainable": trainable, "optimizer": optimizer, "weight_decay": 0.3, "weight_decay_on": "all"}
+    average = {} if optimizer == "schedule-free" else {"ema": 0.9}
+    config = tiny(**settings, **average, qk_norm=True, head_init="lecun-normal")
+    initial = ViT(config).state_dict()
+    training = advanced(config, 3)
+    model = training.model
+    moved = changed(model.state_dict(), initial)
+    chosen = {name for name in initial if re.match(expected, name)}
+    assert moved == changed(training.train_step.average.state_dict(), initial) == chosen
+    named = dict(model.named_parameters())
+    with_state = {name for name in named if training.train_step.optimizer.state.get(named[name])}
+    assert with_state <= chosen
+    assert {name for name, parameter in named.items() if parameter.grad is not None} <= chosen
+    assert trained_params(config) == sum(named[name].numel() for name in chosen)
 
 
 def test_layer_decay_follows_the_depth() -> None:
