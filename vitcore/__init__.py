@@ -35,16 +35,17 @@ if TYPE_CHECKING:
     from vitcore.model.vit import ViT
     from vitcore.sizes import MODEL
     from vitcore.training.loop import train
-    from vitcore.training.objectives import OBJECTIVE, Objective
+    from vitcore.training.objectives import OBJECTIVE, Classification, Objective
     from vitcore.training.optimizers import OPTIMIZER, Optimizer
     from vitcore.training.schedules import SCHEDULE, Schedule
 
 __all__ = [
     "AUGMENT", "BLOCK", "EVAL", "HEAD", "MLP", "MODEL", "NORM", "OBJECTIVE", "OPTIMIZER", "POOLING", "POSITION",
-    "SCHEDULE", "SELF_ATTENTION", "STEM", "Augment", "Block", "Classifier", "Computed", "Config", "ConfigError",
-    "Context", "Eval", "FeedForward", "Grid", "Head", "Norm", "Objective", "Optimizer", "Options", "Pooling",
-    "Position", "Schedule", "SelfAttention", "Stem", "ViT", "build", "constant", "from_timm", "from_torchvision",
-    "from_transformers", "load_npz", "measure", "normal", "to_timm", "to_transformers", "train", "trial_id",
+    "SCHEDULE", "SELF_ATTENTION", "STEM", "Augment", "Block", "Classification", "Classifier", "Computed", "Config",
+    "ConfigError", "Context", "Eval", "FeedForward", "Grid", "Head", "Norm", "Objective", "Optimizer", "Options",
+    "Pooling", "Position", "Schedule", "SelfAttention", "Stem", "ViT", "build", "constant", "from_timm",
+    "from_torchvision", "from_transformers", "load_npz", "measure", "normal", "to_timm", "to_transformers",
+    "train", "trial_id",
 ]  # fmt: skip
 MODULES = {
     "vitcore.analysis.cost": ["measure"],
@@ -72,7 +73,7 @@ MODULES = {
     "vitcore.sizes": ["MODEL"],
     "commonfloor.options": ["ConfigError", "Options"],
     "vitcore.training.loop": ["train"],
-    "vitcore.training.objectives": ["OBJECTIVE", "Objective"],
+    "vitcore.training.objectives": ["OBJECTIVE", "Classification", "Objective"],
     "vitcore.training.optimizers": ["OPTIMIZER", "Optimizer"],
     "vitcore.training.schedules": ["SCHEDULE", "Schedule"],
 }

@@ -29,7 +29,7 @@ from vitcore.model.stem import STEM, Stem
 from vitcore.settings import Settings
 from vitcore.sizes import MODEL, REFERENCE, is_architectural, is_reference
 from vitcore.training.distributed import check_ranks
-from vitcore.training.objectives import OBJECTIVE, Classification, Objective
+from vitcore.training.objectives import OBJECTIVE, Objective
 from vitcore.training.optimizers import OPTIMIZER, Optimizer
 from vitcore.training.parents import LINKS, check_links, normalized
 from vitcore.training.schedules import SCHEDULE, Schedule
@@ -143,9 +143,7 @@ def check_other_model(config: Settings) -> None:
     """Raise ConfigError if a model of timm or of a plug-in is unknown, or does not fit the other settings."""
     if is_reference(config.model):
         check_name_of_timm(config.model.removeprefix(REFERENCE))
-    objective = OBJECTIVE[config.objective]
-    maker = next(base for base in objective.__mro__ if "model" in vars(base))
-    if maker is not Classification:
+    if OBJECTIVE[config.objective].has_own_model():
         raise ConfigError(f"model={config.model}: objective={config.objective} works only with this package's ViT")
     if config.trainable != "all":
         raise ConfigError(f"trainable={config.trainable}: the parts of model={config.model} are not known: all")

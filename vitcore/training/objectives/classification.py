@@ -44,6 +44,11 @@ class Objective(Variant):
         """
         raise NotImplementedError
 
+    @classmethod
+    def has_own_model(cls) -> bool:
+        """Return whether the objective chooses another model than classification does."""
+        return next(base for base in cls.__mro__ if "model" in vars(base)) is not Classification
+
     def average(self, model: nn.Module) -> Average | None:
         """Return the averaged weights to evaluate and save, or None for the weights of the model or the optimizer."""
         return Average(model, self.config.ema) if self.config.ema else None
@@ -119,6 +124,8 @@ class Classification(Objective):
     def check(cls, config: Settings) -> None:
         if not config.options_of(cls.slot, cls.Options).token:
             return
+        if cls.has_own_model():
+            raise ConfigError(f"objective.token=True: objective={config.objective} has its own model: must be False")
         if config.model:
             raise ConfigError(f"objective.token=True: model={config.model} has no such token: must be False")
         if POOLING[config.pool].gather is not Pooling.gather:
