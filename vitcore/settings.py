@@ -79,7 +79,8 @@ class Settings(Options):
 
     # the training
     objective: str = "classification"  #: Training objective.
-    #: Weights to start from: a `.safetensors` or `.npz` file, the id of a trial, or a stage of a study.
+    #: Weights to start from: `timm/NAME` after `ablate weights download NAME`, a `.safetensors` or `.npz` file, the id
+    #: of a trial, or a stage of a study.
     init_from: str = "none"
     #: A model to distill (arXiv 2012.12877): the id of a trial, a stage of a study, or `timm/NAME:FILE` with a
     #: `.safetensors` file. The options of distillation belong to `objective=classification`.

@@ -43,6 +43,8 @@ COMMANDS = {  # panel of the help -> name of the command -> (its function, the f
         "data download": ("data:download", "Download a built-in data set."),
         "data pack": ("data:pack", "Convert a data set into a pack for training."),
         "data verify": ("data:verify", "Check a pack, and name each damaged file."),
+        "weights download": ("data:download_weights", "Download weights of timm's to start from."),
+        "weights add": ("data:add_weights", "Store weights of timm's from a file."),
     },
     "Develop": {
         "check": ("check:check", "Test a plug-in, a study or a recipe."),
@@ -54,6 +56,7 @@ GROUPS = {
     "A profile says what to ask a cluster for. A profile given by name is a file in $XDG_CONFIG_HOME/ablate/profiles "
     "or ~/.config/ablate/profiles.",
     "data": "Download, pack and verify data sets.",
+    "weights": "Store public weights, from which training starts.",
 }
 
 

@@ -1,4 +1,4 @@
-"""The commands `ablate data download`, `pack` and `verify`, which prepare data sets."""
+"""The commands `ablate data`, which prepare data sets, and `ablate weights`, which store public weights."""
 
 import contextlib
 import sys
@@ -14,6 +14,7 @@ from ablations.cli.answer import FAILED, fail_if, show_json
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import data_folders, data_home, folder_options
 from ablations.cli.progress import stderr_console
+from ablations.study.naming import assignments
 from ablations.trainables.vit.commands import packs
 from commonfloor.messages import one_line, printable
 
@@ -139,3 +140,52 @@ def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(printable(what), total=total)
         yield lambda count: bar.advance(task, count)
+
+
+TimmName = Annotated[
+    str, typer.Argument(metavar="NAME", help="A Vision Transformer of timm's, such as vit_tiny_patch16_224.")
+]
+
+
+def download_weights(name: TimmName, data_dir: parameters.DataDir = None) -> None:
+    """Download weights of timm's to start from.
+
+    Stores them in the folder of the data, for `init_from=timm/NAME`. Prints the file and the settings of models that
+    can start from it. This is needed once, because training never uses a network.
+
+    Examples:
+
+        ablate weights download vit_tiny_patch16_224 --data-dir ~/datasets
+        ablate weights download vit_base_patch16_clip_224.openai
+    """
+    store_weights(name, data_dir)
+
+
+def add_weights(
+    name: TimmName,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Its weights, as .safetensors or .npz.")],
+    data_dir: parameters.DataDir = None,
+) -> None:
+    """Store weights of timm's from a file.
+
+    Does what `ablate weights download` does, where there is no network.
+
+    Examples:
+
+        ablate weights add vit_tiny_patch16_224 model.safetensors --data-dir ~/datasets
+        ablate weights add vit_base_patch16_224.augreg_in21k B_16.npz
+    """
+    store_weights(name, data_dir, file)
+
+
+def store_weights(name: str, data_dir: Path | None, file: Path | None = None) -> None:
+    home = data_home(data_dir)
+    from ablations.trainables.vit.commands import weights  # imported here because it loads torch and timm
+
+    try:
+        stored = weights.store(name, home, file)
+    except RuntimeError as error:
+        print(f"ablate: {one_line(str(error))}", file=sys.stderr)
+        raise typer.Exit(FAILED) from None
+    print(stored.file)
+    print(f"settings that fit: {assignments(stored.settings, ' ')}")

@@ -106,7 +106,7 @@ BAD: list[tuple[dict[str, object], str]] = [
     ({"objective.alpha": 2.0}, "objective=classification: alpha=2.0: a number from 0 to 1"),
     ({"objective.token": True, "pool": "layers"}, "pool=layers reads only every layer's class token"),
     ({"objective.token": True, **TIMM}, "objective.token=True: model=timm/test_resnet has no such token"),
-    ({"init_from": "weights.bin"}, "init_from=weights.bin: none, the id of a trial (12 hex digits), a file"),
+    ({"init_from": "weights.bin"}, "init_from=weights.bin: none, the id of a trial (12 hex digits), timm/NAME, a file"),
     ({"init_from": TRIAL, **TIMM}, "init_from=0123456789ab: model=timm/test_resnet has other parts"),
     # optimizers, micro-batches, ranks
     (

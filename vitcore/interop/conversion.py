@@ -6,12 +6,13 @@ dropout and stochastic depth become 0.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from commonfloor.options import ConfigError
 from vitcore.model.mlp import MLP
 from vitcore.model.position import POSITION
 from vitcore.model.vit import ViT
@@ -52,18 +53,22 @@ def structure(config: Settings) -> dict[str, Any]:
     for key in WITHOUT_EFFECT:
         settings.pop(key, None)
     return settings | {
-        "layer_scale": "> 0" if config.layer_scale else 0.0,
+        "layer_scale": "some" if config.layer_scale else "none",
         "mlp.hidden": MLP[config.mlp].hidden(config),
         "objective.token": config.options.get("objective.token", False),
     }
 
 
-def check_structure(config: Settings, other: Settings, whose: str) -> None:
-    """Raise a ValueError that names the first setting by which `config` and `other`, that of `whose` model, differ."""
+def check_structure(config: Settings, other: Settings, whose: str, free: Sequence[str] = ()) -> None:
+    """Raise a ConfigError that names the first setting by which `config` and `other`, that of `whose` model, differ.
+
+    free: settings that may differ, with their options.
+    """
     theirs = structure(other)
     for key, value in structure(config).items():
-        if value != theirs.get(key):
-            raise ValueError(f"{key}={value}: {whose} has {theirs.get(key, 'none')}")
+        is_free = key in free or key.partition(".")[0] in free
+        if not is_free and value != theirs.get(key):
+            raise ConfigError(f"{key}={value}: {whose} has {theirs.get(key, 'none')}")
 
 
 def check_kinds(model: nn.Module, kinds: dict[str, tuple[type[nn.Module], ...]]) -> None:

@@ -114,6 +114,18 @@ class PatchStem(Stem):
         patches = images.view(B, C, H // P, P, W // P, P).permute(0, 2, 4, 1, 3, 5)  # (B, rows, columns, C, P, P)
         return F.linear(patches.reshape(B, -1, C * P * P), weight.flatten(1), self.bias)
 
+    def resized(self, weight: Tensor) -> Tensor:
+        """Return the weight of another model with the number of channels and the patch size of this one.
+
+        For gray images, a weight for red, green and blue is summed over them, as if gray were copied to all three.
+        """
+        _, channels, patch, _ = weight.shape
+        if (channels, self.weight.shape[1]) == (3, 1):
+            weight = weight.sum(dim=1, keepdim=True)
+        if patch != self.patch:
+            weight = resize_weight(weight, inverse_resize(patch, self.patch))
+        return weight
+
     def weight_at(self, size: int) -> Tensor:
         """Return the weight (D, C, size, size) for patches of `size` x `size` pixels."""
         if size == self.weight.shape[-1]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from commonfloor.files import open_regular
 from commonfloor.messages import reason
 from commonfloor.options import ConfigError
+from vitcore.data.homes import parent_folders
 from vitcore.settings import Settings
 from vitcore.sizes import REFERENCE, is_reference, registered_digest
 
@@ -19,10 +20,21 @@ NONE = "none"
 LINKS = ("init_from", "teacher")  # settings that name other weights
 TRIAL = re.compile("[0-9a-f]{12}")
 FILES = (".safetensors", ".npz")
+PUBLIC = re.compile(r"timm/[\w.-]+")  # a value of init_from, and a file in the folder WEIGHTS of the data
+WEIGHTS = "weights"
 
 
 def is_trial(value: str) -> bool:
     return TRIAL.fullmatch(value) is not None
+
+
+def is_public(key: str, value: str) -> bool:
+    """Return whether a value of the setting `key` names weights that `ablate weights` has stored."""
+    return key == "init_from" and PUBLIC.fullmatch(value) is not None
+
+
+def names_file(key: str, value: str) -> bool:
+    return value.endswith(FILES) or is_public(key, value)
 
 
 def parent_of(config: Settings) -> str:
@@ -46,15 +58,29 @@ def check_links(config: Settings) -> None:
 
 def normalized(key: str, value: str) -> str:
     """Return a value of the setting `key`, with a file's path made absolute. Raises ConfigError if it is invalid."""
-    if value == NONE or is_trial(value):
+    if value == NONE or is_trial(value) or is_public(key, value):
         return value
     if key == "init_from" and value.endswith(FILES):
         return absolute_path(value)
     if key == "teacher" and is_reference(value) and ":" in value and value.endswith(".safetensors"):
         name, path = timm_teacher(value)
         return f"{REFERENCE}{name}:{absolute_path(path)}"
-    file = f"a file ({' or '.join(FILES)})" if key == "init_from" else "timm/NAME:FILE (.safetensors)"
+    file = f"timm/NAME, a file ({' or '.join(FILES)})" if key == "init_from" else "timm/NAME:FILE (.safetensors)"
     raise ConfigError(f"{key}={value}: none, the id of a trial (12 hex digits), {file}, or in a study a stage of it")
+
+
+def weights_file(value: str) -> str:
+    """Return the path of a file that init_from names; raise ConfigError if it is to be downloaded first."""
+    if not is_public("init_from", value):
+        return value
+    folders = [folder / WEIGHTS for folder in parent_folders(None)]
+    for folder in folders:
+        if (folder / f"{value}.safetensors").is_file():
+            return str(folder / f"{value}.safetensors")
+    where = (
+        f"not in {' or '.join(map(str, folders))}" if folders else "no --data-dir and no ABLATE_DATA says where it is"
+    )
+    raise ConfigError(f"init_from={value}: {where}: `ablate weights download {value}` stores it there")
 
 
 def absolute_path(path: str) -> str:
@@ -72,7 +98,7 @@ def identifying_value(key: str, value: str) -> str | dict[str, str]:
     if value == NONE or is_trial(value):
         return value
     if key == "init_from":
-        return {"sha256": file_sha256(key, value)}
+        return {"sha256": file_sha256(key, weights_file(value))}
     name, path = timm_teacher(value)
     digest = registered_digest(name)
     identity = {"model": name, "sha256": file_sha256(key, path)}

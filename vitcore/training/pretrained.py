@@ -6,6 +6,7 @@ Files of any version of this package are read, with parameters under their curre
 import json
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import safetensors.torch
@@ -13,19 +14,22 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from commonfloor.files import open_regular
+from commonfloor.files import open_regular, read_bytes
 from commonfloor.messages import reason
 from commonfloor.options import ConfigError, JsonSettings
 from vitcore.data.lookup import describe
 from vitcore.data.splits import Data
+from vitcore.interop.conversion import check_structure
 from vitcore.model.build import Model, OtherModel, build
+from vitcore.model.patch_stem import PatchStem
 from vitcore.settings import Settings
 from vitcore.training.distributed import Ranks
-from vitcore.training.parents import NONE, is_trial, timm_teacher
+from vitcore.training.parents import NONE, file_sha256, is_public, is_trial, timm_teacher, weights_file
 
 RENAMED = re.compile(r"\.add(\d)\.scale\b")  # names until version 0.11, such as ".add1.scale"; now ".scale1.gamma"
 Weights = Mapping[str, Tensor]
 LEFT_BEHIND = ("head.", "objective.")  # parameters of the earlier task
+CHANGEABLE = ("patch", "head", "objective.token")  # settings of the architecture that a start does not fix
 
 
 def read_tensors(payload: bytes) -> dict[str, Tensor]:
@@ -70,32 +74,55 @@ def renamed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {RENAMED.sub(r".scale\1.gamma", name): tensor for name, tensor in tensors.items()}
 
 
-def read_weights(path: str) -> Weights:
-    """Return the weights in a safetensors file of this package, or in an .npz of big_vision or vision_transformer.
+class Start(NamedTuple):
+    """Weights of another model, and its settings where they are known."""
 
-    Raises ConfigError if the file cannot be read.
+    weights: Weights
+    settings: Mapping[str, Any] | None = None
+
+    def check(self, config: Settings) -> None:
+        """Raise ConfigError if a setting of the architecture differs, such as the number of heads."""
+        if self.settings is not None:
+            other = type(config)(**{**self.settings, "data_seed": 0})
+            check_structure(config, other, f"init_from={config.init_from}", free=CHANGEABLE)
+
+
+def read_start(value: str) -> Start:
+    """Return the weights that init_from names by a file, or by timm/NAME for stored ones.
+
+    A file is in safetensors format, with the names of this package, or an .npz of big_vision or vision_transformer.
+    Raises ConfigError if it cannot be read.
     """
     from vitcore.interop.npz import load_npz  # late: most training runs do not need it
 
+    path = weights_file(value)
     try:
         if path.endswith(".npz"):
-            return load_npz(path).state_dict()
-        return read_tensor_file(path)
+            return Start(load_npz(path).state_dict())
+        if is_public("init_from", value):
+            about = json.loads(read_bytes(Path(path).with_suffix(".json")))
+            if about["sha256"] != file_sha256("init_from", path):
+                raise ValueError(f"it has changed; `ablate weights download {value}` stores it anew")
+            return Start(read_tensor_file(path), about["settings"])
+        return Start(read_tensor_file(path))
     except OSError as error:
-        raise ConfigError(f"init_from={path}: {reason(error)}") from None
-    except (SafetensorError, ValueError) as error:
-        raise ConfigError(f"init_from={path}: cannot be read: {error}") from None
+        raise ConfigError(f"init_from={value}: {reason(error)}") from None
+    except (SafetensorError, ValueError, TypeError, KeyError) as error:
+        raise ConfigError(f"init_from={value}: cannot be read: {error}") from None
 
 
 def weights_for(config: Settings, parent: bytes | None) -> Weights | None:
     """Return the weights from which training starts, or None for initial values.
 
-    parent: the weights of a trial, as safetensors. Raises ConfigError if the weights are missing or cannot be read.
+    parent: the weights of a trial, as safetensors. Raises ConfigError if the weights are missing, cannot be read or are
+    of another architecture.
     """
     if config.init_from == NONE:
         return None
     if not is_trial(config.init_from):
-        return read_weights(config.init_from)
+        start = read_start(config.init_from)
+        start.check(config)
+        return start.weights
     if parent is None:
         raise ConfigError(f"init_from={config.init_from}: the weights of that trial are missing")
     return read_fitting(parent, {}, f"init_from={config.init_from}")
@@ -105,8 +132,8 @@ def weights_for(config: Settings, parent: bytes | None) -> Weights | None:
 def copy_weights(model: Model, weights: Weights, source: str) -> None:
     """Copy `weights` into `model`, except the head and the objective. source: name of the weights in error messages.
 
-    Learned position embeddings are interpolated to the model's grid (arXiv 2010.11929, section 3.2). Raises ConfigError
-    if a parameter is missing or unknown, or if its shape differs and cannot be interpolated.
+    Learned position embeddings are interpolated to the model's grid (arXiv 2010.11929, section 3.2), and the projection
+    of patches is resized. Raises ConfigError if a parameter is missing or unknown, or if its shape differs otherwise.
     """
     assert not isinstance(model, OtherModel), "a config starts only a ViT from weights"
     parameters = body_weights(model.state_dict())
@@ -119,6 +146,8 @@ def copy_weights(model: Model, weights: Weights, source: str) -> None:
     for name, values in initial.items():
         if values.shape != parameters[name].shape and name.startswith("position."):
             values = model.position.resized(name.removeprefix("position."), values)
+        if name == "stem.weight" and isinstance(model.stem, PatchStem):
+            values = model.stem.resized(values)
         check_fit(f"init_from={source}", name, values, parameters[name])
         parameters[name].copy_(values)
 

@@ -62,7 +62,7 @@ def fingerprints(values: Callable[[str], Iterable[str]]) -> Settings:
     data = {name: describe(name).fingerprint for name in sorted(names)}
     starts: dict[str, Any] = {}
     for link in parents.LINKS:
-        files = {parents.normalized(link, name) for name in values(link) if name.endswith(parents.FILES)}
+        files = {parents.normalized(link, name) for name in values(link) if parents.names_file(link, name)}
         starts |= {name: parents.identifying_value(link, name) for name in sorted(files)}
     return {"data": data, "starts": starts}
 

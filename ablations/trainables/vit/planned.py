@@ -26,12 +26,12 @@ from vitcore.runtime.device import hardware as device_name
 from vitcore.training.distributed import ALONE
 from vitcore.training.evaluation import METRICS
 from vitcore.training.objectives import OBJECTIVE
-from vitcore.training.parents import NONE, file_sha256, is_trial, parent_of
+from vitcore.training.parents import NONE, file_sha256, is_trial, parent_of, weights_file
 from vitcore.training.pretrained import (
-    Weights,
+    Start,
     check_start,
     check_teacher,
-    read_weights,
+    read_start,
     teacher_for,
     untrained_teacher,
 )
@@ -185,13 +185,16 @@ def check_weights(config: Config, parent: Config | None) -> None:
         else:
             check_start(config, parent)
     elif config.init_from != NONE and not is_trial(config.init_from):
-        check_start(config, read_shapes(config.init_from, file_sha256("init_from", config.init_from)))
+        start = read_shapes(config.init_from, file_sha256("init_from", weights_file(config.init_from)))
+        start.check(config)
+        check_start(config, start.weights)
 
 
 @cache  # every arm of a plan is checked, often with the same file
-def read_shapes(path: str, sha256: str) -> Weights:
-    """Return the weights in a file as meta tensors. sha256: the file's checksum, a part of the cache key."""
-    return {name: tensor.to("meta") for name, tensor in read_weights(path).items()}
+def read_shapes(value: str, sha256: str) -> Start:
+    """Return what init_from names, with meta tensors. sha256: the file's checksum, a part of the cache key."""
+    start = read_start(value)
+    return start._replace(weights={name: tensor.to("meta") for name, tensor in start.weights.items()})
 
 
 def check_no_leak(config: Config, parent: Config) -> None:

@@ -142,7 +142,7 @@ def test_what_this_vit_is_not_is_named(make: Callable[[], Any], message: str) ->
         ({"pool": "gap"}, "ViTForImageClassification", "pool=gap: ViTForImageClassification has cls"),
         ({"mlp": "relu2"}, "Dinov2Model", "mlp=relu2: Dinov2Model has gelu"),
         ({"mlp_ratio": 2.5, "layer_scale": 0.1}, "Dinov2Model", "mlp.hidden=120: Dinov2Model has 96"),
-        ({}, "Dinov2Model", "layer_scale=0.0: Dinov2Model has > 0"),
+        ({}, "Dinov2Model", "layer_scale=none: Dinov2Model has some"),
         ({"registers": 2}, "DeiTForImageClassification", "registers=2: DeiTForImageClassification has 1"),
         ({}, "DeiTForImageClassificationWithTeacher", "objective.token=False: DeiT.* has True"),
         ({"objective.token": True}, "ViTForImageClassification", "objective.token=True: ViTFor.* has False"),

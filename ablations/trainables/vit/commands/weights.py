@@ -1,0 +1,95 @@
+"""Public weights stored for `init_from=timm/NAME`, as `ablate weights` does."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import timm
+import torch
+
+from commonfloor.files import open_regular, write_bytes
+from commonfloor.messages import one_line, spelling_hint
+from commonfloor.options import JsonSettings
+from vitcore.config import Config
+from vitcore.identity import neutral_values, options
+from vitcore.interop.timm_vit import config_of_timm, from_timm
+from vitcore.sizes import REFERENCE, is_architectural
+from vitcore.training.parents import FILES, PUBLIC, WEIGHTS
+
+SHOWN = ("width", "depth", "heads", "mlp_ratio", "patch", "position", "pool")  # which recipes set
+
+
+@dataclass(frozen=True)
+class StoredWeights:
+    """A stored file of weights, and the settings of models that can start from them."""
+
+    file: Path
+    settings: JsonSettings
+
+
+def store(name: str, home: Path, file: Path | None = None) -> StoredWeights:
+    """Store the weights of a model of timm in the folder `home`, converted to a ViT of this package.
+
+    name: in timm's registry, with or without a tag. file: holds the weights, by default downloaded by timm. Nothing is
+    unpickled. Raises ValueError if the model is unknown or cannot be converted, or if the file does not fit, OSError if
+    the file cannot be opened, and RuntimeError if the download fails.
+    """
+    name = name.removeprefix(REFERENCE)
+    if not PUBLIC.fullmatch(REFERENCE + name) or not timm.is_model(name):
+        raise ValueError(f"{name}: timm {timm.__version__} has no such model{spelling_hint(name, timm.list_models())}")
+    if file is not None:
+        if not str(file).endswith(FILES):
+            raise ValueError(f"{file}: {' or '.join(FILES)}, because nothing is unpickled")
+        open_regular(file).close()
+    try:
+        with torch.device("meta"):
+            untrained: Any = timm.create_model(name)
+            from_timm(untrained)  # before the download
+        model = pretrained_model(name, file)
+    except ValueError as error:
+        raise ValueError(f"{name}: {one_line(str(error))}") from None
+    config = config_of_timm(model)
+    payload = safetensors.torch.save(from_timm(model).state_dict())
+    source = model.pretrained_cfg["hf_hub_id"] or model.pretrained_cfg["url"]
+    about = {
+        "source": str(file.absolute()) if file else source,
+        "timm": timm.__version__,
+        "sha256": hashlib.sha256(payload).hexdigest(),
+        "settings": architecture(config),
+    }
+    stored = home / WEIGHTS / f"{REFERENCE}{name}.safetensors"
+    write_bytes(stored.with_suffix(".json"), json.dumps(about, indent=1).encode())
+    write_bytes(stored, payload)  # last, because its existence says that both files are whole
+    return StoredWeights(stored, fitting_settings(config))
+
+
+def pretrained_model(name: str, file: Path | None) -> Any:
+    """Return a model of timm with its weights; raise ValueError if `file` does not fit, else RuntimeError."""
+    overlay = {"file": str(file), "custom_load": file.suffix == ".npz"} if file else None
+    try:
+        return timm.create_model(name, pretrained=True, pretrained_cfg_overlay=overlay)
+    except Exception as error:  # timm, its downloads, safetensors, NumPy and PyTorch raise many kinds
+        if file is not None:
+            raise ValueError(f"{file} cannot be read: {error}") from None
+        raise RuntimeError(f"{name} cannot be downloaded: {error}") from None
+
+
+def architecture(config: Config) -> JsonSettings:
+    """Return the settings of the architecture, with its inputs and outputs."""
+    shapes = {"image_size": config.image_size, "channels": config.channels, "classes": config.classes}
+    parts = {key: value for key, value in (dict(config) | config.options).items() if is_architectural(key)}
+    return shapes | parts
+
+
+def fitting_settings(config: Config) -> JsonSettings:
+    """Return the image size, and the settings of the architecture that recipes set or that are not the default."""
+    fitting: JsonSettings = {"image_size": config.image_size}
+    neutral = neutral_values(config)
+    for key, value in dict(config).items():
+        default = neutral.get(key, Config.model_fields[key].default)
+        if is_architectural(key) and (key in SHOWN or value != default):
+            fitting[key] = value
+    return fitting | {key: value for key, value in options(config).items() if is_architectural(key)}
