@@ -26,7 +26,7 @@ from vitcore.keyed_random import site_code, uniforms
 STRENGTHS = range(1, 6)
 SMALL = 96  # pixels, below which constants are CIFAR's
 GRAY = (0.299, 0.587, 0.114)  # weights of red, green and blue in OpenCV
-TINT = (-0.05, 0.01, 0.04)  # of frost, in red, green and blue
+TINT = (-0.09, 0.02, 0.07)  # of frost, in red, green and blue
 BELOW_ONE = 1e-3  # of 255, so that float32 values of whole numbers are not truncated to the number below
 
 
