@@ -1,10 +1,12 @@
 """A pack's loader beside timm's on equal photographs, with crops and flips on one core: `make bench-loader`.
 
 It prints images per second of a core, for the first epoch and later ones, and the private memory of a training on 4 GiB
-of streamed images. `--part` runs one half.
+of streamed images. `--part` runs one part. `--part parquet` reads Parquet shards of the photographs beside timm's
+reader of them, and needs the package `datasets`.
 """
 
 import argparse
+import io
 import os
 import tempfile
 import time
@@ -16,11 +18,15 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 
 from vitcore import Config, train
 from vitcore.data import splits
+from vitcore.data.formats import list_stored
+from vitcore.data.imagefolder import read_images
 from vitcore.data.pack import manifest
 from vitcore.data.pack_sources import Source, find_source
 from vitcore.data.pack_writer import PackOptions, pack
@@ -29,7 +35,7 @@ from vitcore.data.stream import AHEAD, Stored, readers
 from vitcore.runtime.memory import keep_freed
 from vitcore.training.state import Training
 
-BATCH, EPOCHS = 64, 4
+BATCH, EPOCHS, SIDE = 64, 4, 224
 AUGMENT = "flip-random-resized-crop"
 PHOTOGRAPHS = {"train": 100, "test": 25}  # a class
 SIZES = ((500, 375), (375, 500), (480, 360), (400, 400))  # of ImageNet's photographs
@@ -140,13 +146,54 @@ def private_memory(home: Path) -> None:
     )
 
 
+def beside_hfds(home: Path) -> None:
+    """Print images per second of a core, each decoded once from Parquet shards to 224 x 224 bytes, and the floor."""
+    from timm.data.dataset_factory import create_dataset
+    from timm.data.transforms_factory import create_transform
+
+    write_photographs(home / "folder")
+    (home / "shards").mkdir()
+    for split in PHOTOGRAPHS:
+        files = sorted((home / "folder" / split).rglob("*.jpg"))
+        columns = {
+            "image": [{"bytes": file.read_bytes(), "path": file.name} for file in files],
+            "label": [int(file.parent.name) for file in files],
+        }
+        pq.write_table(pa.table(columns), home / "shards" / f"{split}-00000-of-00001.parquet", row_group_size=100)
+    listing = list_stored(f"parquet:{home}/shards/train-*")
+    reader = create_dataset(f"hfds/{home}/shards", root=str(home / "cache"), split="train")
+    reader.transform = create_transform(
+        SIDE, is_training=False, crop_pct=1, interpolation="bilinear", use_prefetcher=True
+    )
+    contents = [image.read() for image in listing.files]
+
+    def floor() -> None:
+        for content in contents:
+            ImageOps.fit(Image.open(io.BytesIO(content)).convert("RGB"), (SIDE, SIDE), Image.Resampling.BILINEAR)
+
+    sides: dict[str, Callable[[], object]] = {
+        "ours": lambda: read_images(listing, SIDE, 3),
+        "timm's hfds": lambda: [image for image, _ in reader],
+        "Pillow alone": floor,
+    }
+    speeds: dict[str, list[float]] = {name: [] for name in sides}
+    for _, (name, read) in product(range(EPOCHS), sides.items()):
+        began = time.process_time()
+        read()
+        speeds[name].append(len(contents) / (time.process_time() - began))
+    for name, values in speeds.items():
+        ratios = np.divide(values, speeds["timm's hfds"])
+        spread = f"{ratios.min():.2f} to {ratios.max():.2f}"
+        say(f"{name:16} {np.median(values):6.0f} images/s a core, {np.median(ratios):.2f} of timm's ({spread})")
+
+
 def say(*words: str) -> None:
     print(*words, flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--part", choices=("all", "loaders", "memory"), default="all")
+    parser.add_argument("--part", choices=("all", "loaders", "memory", "parquet"), default="all")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed()  # as training does; timm's has the same of it
@@ -156,10 +203,12 @@ def main() -> None:
     with all_streamed, tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         os.environ["ABLATE_DATA"] = folder
-        if arguments.part != "memory":
+        if arguments.part in ("all", "loaders"):
             beside_timm(home)
-        if arguments.part != "loaders":
+        if arguments.part in ("all", "memory"):
             private_memory(home)
+        if arguments.part == "parquet":
+            beside_hfds(home)
     say(f"all in {time.perf_counter() - began:.0f} s")
 
 
