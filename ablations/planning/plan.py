@@ -49,7 +49,7 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
         curves=design.curves,
         tune=design.tune,
         published_of=study.published_of or study.source,
-        description=trainable.summary(design.reference, design.recipe.name, recipe.description, bool(study.stages)),
+        description=summary(design),
         data=data and data.model_copy(update={"of_recipe": design.uses_recipe_data}),
         departures=departed,
         evals=[name for name in design.required_evals if not is_stage_eval(design, name)],
@@ -79,6 +79,19 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
         plan = plan.model_copy(update={"paired": recipe.paired, "probe": recipe.probe, "inert": recipe.inert})
     checks.refuse_undeclared(plan)
     return plan
+
+
+def summary(design: Design) -> str:
+    """Return a text about the data, the baseline's model and its training, with the study's other data sets."""
+    trainable = design.trainable
+    description = design.applicable_recipe.description
+    text = trainable.summary(design.reference, design.recipe.name, description, bool(design.study.stages))
+    for name in design.curves.get(trainable.data_key, []):
+        data = trainable.describe_data({**design.reference, trainable.data_key: name})
+        if data and name != design.data:
+            size = f"{data.classes:,} classes, {data.train:,} images at {data.image_size} px"
+            text += f" Also trained on {data.name}: {size}."
+    return text
 
 
 def declared_metrics(design: Design) -> list[schemas.Metric]:

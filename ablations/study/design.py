@@ -9,14 +9,14 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
-from ablations.study.arms import Arm, Change, Values, arm_name, points
+from ablations.study.arms import Arm, Change, TrialTemplate, Values, arm_name, points
 from ablations.study.layers import Layers
 from ablations.study.naming import PlanIdentity, assignments
 from ablations.study.stages import FINETUNE
 from ablations.study.study import AXIS_INDEX, Axis
 from commonfloor.messages import joined_names, unknown_key
 from results.records import parse_claim
-from results.store.schemas import Metric
+from results.store.schemas import Metric, Settings
 from results.store.schemas.metrics import metric_by_name
 
 
@@ -373,7 +373,7 @@ class Design(Layers):
         settings, parent = self.stages.split_parent(written)
         if not {"steps", "epochs"} & {*change.declared_settings, *point}:
             try:
-                settings = self.trainable.meet_budget(self.study.budget, self.reference, settings)
+                settings = self.trainable.meet_budget(self.study.budget, self.budget_reference(point), settings)
             except Exception as error:  # a user's part may raise anything while its FLOPs are counted
                 raise ValueError(f"study '{self.study.name}', arm {name}: {error}") from error
         return Arm(
@@ -385,6 +385,14 @@ class Design(Layers):
             values=change.values | point,
             change=change,
         )
+
+    def budget_reference(self, point: Values) -> Settings:
+        """Return the config whose budget arms meet at a point: for FLOPs, that of the baseline on the same data."""
+        key = self.trainable.data_key
+        if self.study.budget != "flops" or key not in point:
+            return self.reference
+        settings, parent = self.stages.split_parent(self.trainable.merge(self.base, {key: point[key]}))
+        return TrialTemplate(name="baseline", settings=settings, trainable=self.trainable, parent=parent).config
 
     @cached_property
     def main_baseline(self) -> str:

@@ -83,12 +83,25 @@ def test_a_margin_of_the_recipe_holds_for_its_own_data_alone(tmp_path: Path) -> 
     assert build(two_sets(tmp_path, "margin: 0.03", RECIPE_WITH_MARGIN), [0]).margin == 0.03
 
 
+@pytest.mark.parametrize(
+    ("budget", "on_mnist"),
+    [("steps", {400}), ("epochs", {400 * 60_000 // 1437}), ("flops", {400, 410})],
+)
+def test_budgets_are_met_on_each_data_set(tmp_path: Path, budget: str, on_mnist: set[int]) -> None:
+    """FLOPs are those of the baseline on the same data, of which pool=gap needs fewer an image."""
+    recipe = RECIPE.replace("steps: 4,", "steps: 400,")
+    plan = build(two_sets(tmp_path, f"budget: {budget}", recipe), [0])
+    assert {arm.config["steps"] for arm in plan.arms if arm.values["data"] == "mnist"} == on_mnist
+    assert plan.baseline_arm.config["steps"] == 400
+
+
 def test_a_plan_describes_every_data_set(tmp_path: Path) -> None:
     plan = build(two_sets(tmp_path), [0])
     lines = [overview.images_text(plan, arm.data) for arm in plan.arms[:2] if arm.data]
     assert [line.partition(":")[0] for line in lines] == ["digits", "mnist"]
     assert lines[0].endswith("8 pixels wide, trained at 8, 4 to 5 tokens")
     assert lines[1].endswith("28 pixels wide, trained at 28, 49 to 50 tokens")
+    assert plan.description.endswith("Also trained on mnist: 10 classes, 60,000 images at 28 px.")
 
 
 def test_named_folders_may_be_values() -> None:
