@@ -139,7 +139,7 @@ def draw(part: str, index: int, side: int) -> tuple[np.ndarray, Bytes]:
     mask = np.zeros((side, side), np.uint8)
     for _ in range(1 + rng.randint(3)):
         kind = 1 + rng.randint(len(KINDS) - 1)
-        radius = 0.12 + 0.13 * rng.random_sample()
+        radius = 0.2 + 0.15 * rng.random_sample()
         y, x = 0.2 + 0.6 * rng.random_sample(2)
         down = (rows - y) / radius
         right = (columns - x) / radius
