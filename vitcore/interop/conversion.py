@@ -33,7 +33,8 @@ BOTH_HAVE: Supported = {  # timm and torchvision
 # Settings of the architecture that only initial values, training, rounding and other image sizes depend on, and those
 # that `structure` replaces.
 WITHOUT_EFFECT = (
-    "init", "head_init", "head.bias", "stem.patches", "stem.form", "position.antialias", "mlp_ratio",
+    "init", "head_init", "head.bias", "stem.patches", "stem.form", "position.antialias", "position.class_row",
+    "mlp_ratio",
 )  # fmt: skip
 
 

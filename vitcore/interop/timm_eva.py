@@ -16,26 +16,10 @@ from timm.models.eva import EvaAttention
 from torch import Tensor
 
 from vitcore.config import Values
-from vitcore.interop.conversion import BOTH_HAVE, Supported, Weights, check_kinds, check_supported, rename, square_side
+from vitcore.interop.conversion import Weights, check_kinds, rename, square_side
 from vitcore.model.mlp import MLP
 from vitcore.settings import Settings
 
-EVA_HAS: Supported = {
-    **BOTH_HAVE,
-    "objective.token": (False,),
-    "position": ("1d", "rope2d", "1d+rope2d"),
-    "position_at": ("", "input"),
-    "position.register_base": (0.0,),
-    "pool": ("cls", "gap"),
-    "stem": ("patch",),
-    "head": ("linear",),
-    "mlp": ("gelu", "swiglu"),
-    "mlp.activation": ("gelu",),
-    "norm": ("layer", "rms"),
-    "block": ("pre",),
-    "self_attention": ("full",),
-    "bias": ("all", "no-qkv"),
-}
 EVA = {  # patterns in Eva's names -> names of timm's VisionTransformer
     r"attn\.([qv])_bias$": r"attn.\1_proj.bias",
     r"gamma_(\d)": r"ls\1.gamma",
@@ -45,16 +29,15 @@ OFFSETS = {0.0: "first", 1.0: "before"}  # timm's grid_offset -> position.origin
 
 
 def eva_arguments(config: Settings, shared: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments that make timm's Eva match `ViT(config)`; raise ValueError if none do.
+    """Return the arguments with which timm's Eva is the nearest to `ViT(config)`.
 
     shared: the arguments that have the same names for timm's VisionTransformer.
     """
-    check_supported(config, EVA_HAS, "timm")
     arguments = shared | {
         "mlp_ratio": (MLP[config.mlp].hidden(config) + 0.5) / config.width,
         "swiglu_mlp": config.mlp == "swiglu",
         "scale_mlp": config.options["mlp.norm"],
-        "scale_attn_inner": config.options["self_attention.norm"],
+        "scale_attn_inner": config.options.get("self_attention.norm", False),
         "attn_type": "rope",
         "num_reg_tokens": config.registers,
         "use_abs_pos_emb": "1d" in config.position,
@@ -66,25 +49,19 @@ def eva_arguments(config: Settings, shared: dict[str, Any]) -> dict[str, Any]:
     if not config.qk_norm:
         del arguments["qk_norm"]  # which older versions of timm lack
     if "rope2d" in config.position:
-        arguments |= rope_arguments(config)
+        arguments |= rope_arguments(config.options)
     return arguments
 
 
-def rope_arguments(config: Settings) -> dict[str, Any]:
-    options = config.options
+def rope_arguments(options: dict[str, Any]) -> dict[str, Any]:
     arguments = {"rope_temperature": options["position.base"], "rope_grid_indexing": "xy"}
-    if options.items() >= DINOV3.items() and not options["position.mixed"]:
-        return arguments | {"rope_type": "dinov3", "rope_rotate_half": True}
-    origin = options["position.origin"]
-    if origin not in OFFSETS.values():
-        raise ValueError(f"position.origin={origin}: timm has it with position.extent={4 * math.pi} only")
     if options["position.mixed"]:
-        for key, only in {"position.extent": 0.0, "position.origin": "first"}.items():
-            if options[key] != only:
-                raise ValueError(f"{key}={options[key]}: timm has {only} only with position.mixed=True")
         return arguments | {"rope_type": "mixed"}
+    if options.items() >= DINOV3.items():
+        return arguments | {"rope_type": "dinov3", "rope_rotate_half": True}
     extent = options["position.extent"]
-    offset = {name: offset for offset, name in OFFSETS.items()}[origin]
+    offsets = {origin: offset for offset, origin in OFFSETS.items()}
+    offset = offsets.get(options["position.origin"], 0.0)
     return arguments | {"ref_feat_shape": (extent, extent) if extent else None, "rope_grid_offset": offset}
 
 

@@ -25,6 +25,7 @@ from vitcore.interop.conversion import (
     Weights,
     check_alike,
     check_kinds,
+    check_structure,
     check_supported,
     convert,
     is_present,
@@ -95,7 +96,6 @@ MLPS: dict[str, tuple[Any, type[nn.Module]]] = {  # (class, activation by defaul
     "geglu": (GATED, nn.GELU),
 }
 TIMM_HAS: Supported = {
-    **BOTH_HAVE,
     "position": ("none", "1d"),
     "position_at": ("", "input"),
     "pool": tuple(TIMM_POOLS),
@@ -104,7 +104,6 @@ TIMM_HAS: Supported = {
     "mlp": tuple(MLPS),
     "block": tuple(BLOCKS),
     "self_attention": tuple(ATTENTIONS),
-    "norm": tuple(NORMS),
 }
 BIASES = {(True, True): "all", (False, True): "no-qkv", (False, False): "none"}  # (qkv_bias, proj_bias) -> bias
 
@@ -141,6 +140,8 @@ def to_timm(model: ViT) -> VisionTransformer | Eva:
     """
     config = model.config
     timm_model = timm_class(config)(**timm_arguments(config)).to(model.head.weight)
+    if type(timm_model) is Eva:
+        check_structure(config, config_of_timm(timm_model), "timm's Eva")
     ours = dict(model.state_dict())
     tokens = {"class_token": "cls_token", "registers": "reg_token", "objective.token": "dist_token"}
     weights = {other: ours.pop(name) for name, other in tokens.items() if name in ours}
@@ -199,9 +200,8 @@ def timm_arguments(config: Settings) -> dict[str, Any]:
 
 def shared_arguments(config: Settings) -> dict[str, Any]:
     """Return the arguments that timm's VisionTransformer and Eva have in common."""
-    check_supported(
-        config, {"norm": tuple(NORMS), "pool": tuple(TIMM_POOLS), "drop_path_by_layer": ("linear",)}, "timm"
-    )
+    has = {"norm": tuple(NORMS), "pool": tuple(TIMM_POOLS), "drop_path_by_layer": ("linear",)}
+    check_supported(config, {**BOTH_HAVE, **has}, "timm")
     return {
         "img_size": config.image_size,
         "patch_size": config.patch,

@@ -58,6 +58,8 @@ TORCHVISION_HAS: Supported = {
     "stem.bias": (True,),
     "mlp": ("gelu",),
     "mlp.activation": ("gelu",),
+    "mlp.norm": (False,),
+    "self_attention.norm": (False,),
     "norm": ("layer",),
     "norm.eps": (EPSILON,),
     "bias": ("all",),

@@ -320,9 +320,17 @@ HAS = ": timm's VisionTransformer has"
     [
         ({"objective": "mae"}, f"objective=mae{HAS}"),
         ({"position": "2d"}, f"position=2d{HAS}"),
-        ({"position": "rope2d", "pool": "map"}, f"pool=map{HAS}"),
-        ({"position": "rope2d", "position.origin": "center"}, "position.origin=center: timm has it with"),
-        ({"position": "rope2d", "position.mixed": True, "position.extent": 7.0}, "position.extent=7.0: timm has 0.0"),
+        ({"position": "rope2d", "pool": "map"}, "global_pool='map': timm's Eva also pools the class token"),
+        ({"position": "rope2d", "pool": "gem"}, f"pool=gem{HAS}"),
+        ({"position": "rope2d", "position.origin": "center"}, "position.origin=center: timm's Eva has first"),
+        ({"position": "rope2d", "position.mixed": True, "position.extent": 7.0}, "position.extent=7.0: timm's Eva has"),
+        ({"position": "rope2d", "mlp": "geglu"}, "mlp=geglu: timm's Eva has gelu"),
+        ({"position": "rope2d", "block": "post"}, "block=post: timm's Eva has pre"),
+        ({"position": "sincos1d+rope2d"}, r"position=sincos1d\+rope2d: timm's Eva has 1d\+rope2d"),
+        (
+            {"position": "rope2d", "registers": 4, "position.register_base": 100.0},
+            "position.register_base=100.0: timm's",
+        ),
         ({"block": "parallel", "mlp.norm": True}, "mlp.norm=True: timm's parallel block has False only"),
         ({"position_at": "shared"}, f"position_at=shared{HAS}"),
         ({"position.combine": "concat"}, f"position.combine=concat{HAS}"),
@@ -345,16 +353,25 @@ def test_what_timm_does_not_have_is_named(settings: dict[str, Any], message: str
         to_timm(model)
 
 
+@pytest.mark.parametrize("key", ["mlp.norm", "self_attention.norm"])
+def test_torchvision_has_no_norm_inside_branches(key: str) -> None:
+    model = ViT(Config(image_size=32, channels=3, patch=8, width=48, depth=1, heads=3, **{key: True}))
+    with pytest.raises(ValueError, match=f"^{key}=True: torchvision's"):
+        to_torchvision(model)
+
+
 FAMILIES = ("vit_*", "deit*", "eva*", "flexivit*", "beit3*")
 NAMES = [name for family in FAMILIES for name in timm.list_models(family)]
 REFUSED = {  # pattern of names -> how the error begins; as docs/how-to/weights.md has them
     "vit_*relpos_*": "model: VisionTransformerRelPos",
     "vit_*_resnet*": "patch_embed.backbone: FeatureListNet",
     "vit_base_mci_*": "patch_embed.backbone: ConvStem",
+    "vit_tiny_r_s16_p8_*": "patch_embed.backbone: Sequential",
+    "vit_so400m_patch14_siglip*_384": "patch=14 does not divide image_size=384",
     "vit_*_18x2_*": "blocks.0: ParallelThingsBlock",
     "vit_*_rpn_*": "blocks.0: ResPostBlock",
     "vit_dpwee_*": "blocks.0: DiffParallelScalingBlock",
-    "vit_*_sapiens2": "(attn_only_layer_scale=True|blocks.8: num_kv_heads)",
+    "vit_*_sapiens2": "attn_only_layer_scale=True",
     "vit_pe_core_*": "global_pool='map'",
     "eva02_enormous_*": "blocks.0: EvaBlockPostNorm",
 }
