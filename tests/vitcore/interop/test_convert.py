@@ -368,7 +368,6 @@ REFUSED = {  # pattern of names -> how the error begins; as docs/how-to/weights.
     "vit_base_mci_*": "patch_embed.backbone: ConvStem",
     "vit_tiny_r_s16_p8_*": "patch_embed.backbone: Sequential",
     "vit_so400m_patch14_siglip*_384": "patch=14 does not divide image_size=384",
-    "vit_*_18x2_*": "blocks.0: ParallelThingsBlock",
     "vit_*_rpn_*": "blocks.0: ResPostBlock",
     "vit_dpwee_*": "blocks.0: DiffParallelScalingBlock",
     "vit_*_sapiens2": "attn_only_layer_scale=True",
