@@ -210,7 +210,8 @@ def config_of_transformers(model: Any, weights: Weights) -> Config:
         "head": "mlp" if "pooler.dense.weight" in weights else "linear",
         **mlp,
     }
-    return Config(**settings, **kind.settings)
+    settings.update(kind.settings)
+    return Config(**settings)
 
 
 def side(name: str, size: Any) -> int:
