@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from commonfloor.options import ConfigError
+from vitcore.model.block import Block
 from vitcore.model.build import RATES, Model, OtherModel, freeze, meta_model, zero_model
 from vitcore.model.initialization import Drawn, describe_draws
 from vitcore.model.position import POSITION, Position
@@ -179,8 +180,16 @@ def named_parts(model: ViT) -> Iterator[tuple[str, nn.Module]]:
     yield "position", model.position
     yield "encoder.embedding_norm", model.encoder.embedding_norm
     for layer, block in enumerate(model.encoder.blocks):
-        for name, module in block.named_children():
-            yield f"encoder.blocks.{layer}.{name}", module
+        yield from parts_inside(f"encoder.blocks.{layer}", block)
     yield "encoder.norm", model.encoder.norm
     yield "pool", model.pool
     yield "head", model.head
+
+
+def parts_inside(path: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Yield (name, part) for the parts of a block and of the blocks that are its further branches."""
+    for name, part in module.named_children():
+        if isinstance(part, nn.ModuleList | Block):
+            yield from parts_inside(f"{path}.{name}", part)
+        else:
+            yield f"{path}.{name}", part

@@ -63,7 +63,10 @@ class LayerAttention(NamedTuple):
 
 @torch.no_grad()
 def layers(model: ViT, images: Tensor) -> list[LayerAttention]:
-    """Return each layer's attention, which fused kernels never store, for standardized images (B, C, H, W)."""
+    """Return each block's attention, which fused kernels never store, for standardized images (B, C, H, W).
+
+    The heads of all branches of a block are side by side.
+    """
     layers_seen: list[LayerAttention] = []
 
     def record_layer(module: nn.Module, inputs: tuple[Any, ...]) -> None:
@@ -78,7 +81,15 @@ def layers(model: ViT, images: Tensor) -> list[LayerAttention]:
     finally:
         for handle in handles:
             handle.remove()
-    return layers_seen
+    branches = len(attentions) // len(model.encoder.blocks)
+    return [side_by_side(layers_seen[i : i + branches]) for i in range(0, len(attentions), branches)]
+
+
+def side_by_side(branches: list[LayerAttention]) -> LayerAttention:
+    """Return the attention of a block, with the heads of its branches in order."""
+    biases = [branch.bias for branch in branches if branch.bias is not None]
+    weights = torch.cat([branch.weights for branch in branches], dim=1)
+    return LayerAttention(weights, torch.cat(biases, dim=1) if biases else None)
 
 
 def distances(grid: Grid, patch: int) -> Tensor:

@@ -180,6 +180,16 @@ def test_arrays_are_plain_numbers_of_the_shapes_that_the_figures_expect(settings
     assert (arrays["rollout"].sum(axis=(1, 2)) <= 1 + 1e-5).all()
 
 
+def test_branches_show_their_heads_side_by_side() -> None:
+    model = made(block="branches")
+    found = layers(model, some_images(model.config).float())
+    assert [layer.weights.shape[1] for layer in found] == [4, 4, 4]
+    model.encoder.blocks[0].further[0].attention.qkv.weight.data.zero_()
+    changed = layers(model, some_images(model.config).float())[0].weights
+    assert torch.equal(changed[:, :2], found[0].weights[:, :2])
+    assert not torch.allclose(changed[:, 2:], found[0].weights[:, 2:])
+
+
 def test_batches_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     model = made(position="relative")
     whole, _ = inspect(model, data := load(model.config), 20)
