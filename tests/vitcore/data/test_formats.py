@@ -325,6 +325,17 @@ def test_names_in_state_json_stay_in_their_folder(folder: Path, tmp_path: Path) 
         list_stored(name)
 
 
+def test_half_copied_saved_data_is_refused(folder: Path, tmp_path: Path) -> None:
+    """A missing file or split is named, rather than trained without."""
+    name = as_saved(folder, tmp_path / "other")
+    (tmp_path / "other" / "train" / "data-00001-of-00002.arrow").unlink()
+    with pytest.raises(ValueError, match=r"train/data-00001-of-00002.arrow: cannot be read \(No such file"):
+        list_stored(name)
+    shutil.rmtree(tmp_path / "other" / "test")
+    with pytest.raises(ValueError, match=r"test/state.json: cannot be read \(No such file"):
+        list_stored(name)
+
+
 def test_the_command_packs_and_names_what_cannot_be(folder: Path, home: Path, tmp_path: Path, ablate: Ablate) -> None:
     as_parquet(folder, tmp_path / "other")
     status, output, _ = ablate("data", "pack", "pets", f"parquet:{tmp_path}/other/*", "--size", "12")

@@ -102,8 +102,8 @@ class Shard:
 
     def __init__(self, path: Path, name: str) -> None:
         self.name = name
-        self.size = path.stat().st_size
         with readable(name):
+            self.size = path.stat().st_size
             self.file = ArrowFile(path) if path.suffix == ".arrow" else ParquetFile(path)
             self.classes = class_names(self.file.schema)
         self.starts = list(accumulate(self.file.rows, initial=0))  # of the groups
