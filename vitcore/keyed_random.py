@@ -42,15 +42,18 @@ def image_keys(seed: int, epochs: Indices, places: Indices) -> Tensor:
 
 
 def view_keys(rng_keys: Tensor, views: int) -> Tensor:
-    """Return a key for each view of each image: (B * views,), the views of an image one after the other."""
+    """Return a key for each of up to 128 views of each image: (B * views,), an image's views one after the other."""
     if views == 1:
         return rng_keys
-    return torch.stack([rng_keys ^ site_code(f"view {view}") for view in range(views)], dim=1).flatten()
+    return torch.stack([rng_keys ^ site for site in VIEWS[:views]], dim=1).flatten()
 
 
 def site_code(site: str) -> int:
     """Return a signed 32-bit integer that stands for `site`, the name of a site in the model."""
     return int.from_bytes(hashlib.sha256(site.encode()).digest()[:4], "big", signed=True)
+
+
+VIEWS = [site_code(f"view {view}") for view in range(128)]  # constants, because torch.compile cannot trace a hash
 
 
 def keep_mask(rng_keys: Tensor, site: int, elements: int, rate: float) -> Tensor:

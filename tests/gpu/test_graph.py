@@ -64,6 +64,8 @@ def test_every_part_trains_in_a_graph_as_without(slot: str, name: str) -> None:
         {"precision": "bf16", "position": "relative", "pool": "cls", "registers": 2},
         {"objective": "masked-patch", "optimizer": "sgd"},
         {"objective": "mae", "patch": 2, "precision": "bf16"},
+        {"objective": "dino", "augment": "flip-crop", "objective.prototypes": 64},
+        {"objective": "ijepa", "patch": 2, "drop_path": 0.1},
     ],
     ids=str,
 )

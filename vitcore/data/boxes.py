@@ -10,6 +10,7 @@ from vitcore.keyed_random import site_code, uniforms
 
 Interpolation = Literal["bilinear", "bicubic"]
 TRIES = 10  # random boxes per image
+BOX = site_code("box")
 
 
 def random_boxes(rng_keys: Tensor, side: int, areas: tuple[float, float], ratio: float) -> Tensor:
@@ -18,7 +19,7 @@ def random_boxes(rng_keys: Tensor, side: int, areas: tuple[float, float], ratio:
     areas: the smallest and the largest fraction of the image. ratio: the largest of the longer side to the shorter. The
     first of ten boxes that fits is taken, or the whole image if none fits. rng_keys: (B,), on any device.
     """
-    uniform = uniforms(rng_keys, site_code("box"), 4 * TRIES).view(-1, TRIES, 4)
+    uniform = uniforms(rng_keys, BOX, 4 * TRIES).view(-1, TRIES, 4)
     share, aspect, down, across = uniform.unbind(dim=2)  # (B, TRIES)
     pixels = side**2 * (areas[0] + (areas[1] - areas[0]) * share)
     aspect = ((2 * aspect - 1) * math.log(ratio)).exp()

@@ -21,6 +21,7 @@ from vitcore.contracts import in_float64
 from vitcore.data.boxes import random_boxes
 from vitcore.keyed_random import view_keys
 from vitcore.model.vit import ViT
+from vitcore.runtime.compile_cache import use_private_cache
 from vitcore.training.algorithms import AveragedTeacher
 from vitcore.training.objectives import OBJECTIVE
 from vitcore.training.objectives.dino import ViewsViT, other_views
@@ -206,3 +207,21 @@ def test_checkpoint_after_every_step_changes_nothing() -> None:
 
 def test_other_views_leave_out_the_same_view() -> None:
     assert other_views(torch.ones(1, 2, 3))[0].tolist() == [[0, 1, 1], [1, 0, 1]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", ["dino", "ijepa"])
+def test_compiled_student_sees_its_teacher_move(objective: str) -> None:
+    training = in_float64(tiny(patch=2, pool="cls", objective=objective))
+    batch = training.batch()
+    use_private_cache()
+    compiled = torch.compile(training.model, backend="aot_eager", fullgraph=True)
+    lessons = []
+    for _ in range(2):
+        training.advance()
+        for plain, graph in zip(
+            training.model(batch.images, batch.rng_keys), compiled(batch.images, batch.rng_keys), strict=True
+        ):
+            assert torch.allclose(plain, graph, atol=1e-12)
+        lessons.append(plain)
+    assert not torch.equal(*lessons)
