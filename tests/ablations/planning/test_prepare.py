@@ -113,15 +113,17 @@ def test_files_and_data_are_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_data_of_arms_no_longer_asked_for_are_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs, folder = tmp_path / "runs", photographs(tmp_path / "images", {"a": 5, "b": 5}, (8, 8))
-    more = f"{STUDY[:-1]}, arms: {{photos: {{data: 'imagefolder:{folder}'}}}}}}"
-    for study in (more, STUDY):
+    on_digits = f"{STUDY[:-1]}, curves: {{data: [digits]}}}}"
+    on_both = on_digits.replace("[digits]", f"[digits, 'imagefolder:{folder}']")
+    for study in (on_both, on_digits):
         save_plan(runs, prepare(design(tmp_path, study), runs, 1, code=CODE))
     built = builds(monkeypatch)
-    before = prepare(design(tmp_path, STUDY), runs, 1, code=CODE)
-    assert (len(built), [arm.name for arm in before.arms][-1]) == (0, "photos")
+    before = prepare(design(tmp_path, on_digits), runs, 1, code=CODE)
+    assert len(built) == 0
+    assert before.arms[-1].config["data"] == f"imagefolder:{folder}"
     Image.new("RGB", (8, 8)).save(next(folder.rglob("*.png")))
     describe_files.cache_clear()
-    after = prepare(design(tmp_path, STUDY), runs, 1, code=CODE)
+    after = prepare(design(tmp_path, on_digits), runs, 1, code=CODE)
     assert len(built) == 1
     assert before.arms[-1].trials != after.arms[-1].trials
 
