@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from results.statistics import verdict
 from results.statistics.arms import ArmResults, Contrast
-from results.statistics.contrast import Average
+from results.statistics.contrast import DataAverage
 from results.statistics.intervals import Estimate
 from results.statistics.tuned_pairs import Pair
 from results.statistics.verdict import Tie
@@ -81,7 +81,7 @@ def judge_averages(
     averages = []
     for name, planned in arms_on_all_data(plan).items():
         on_data = [arms[arm.name] for arm in planned]
-        mean = Average(tuple(arm.sample for arm in on_data)).mean
+        mean = DataAverage(tuple(arm.sample for arm in on_data)).mean
         averages.append(JudgedAverage(name, on_data, mean))
         if planned[0].name != planned[0].baseline and not plan.tune:
             averages[-1] = tested_average(averages[-1], [contrasts[arm.name] for arm in planned], plan)
@@ -104,9 +104,9 @@ def tested_average(average: JudgedAverage, contrasts: Sequence[Contrast], plan: 
         for each in contrasts:
             sample = each.baseline.sample.errors(plan.primary_metric)
             errors.append(sample.only_seeds(each.pair.own.seeds) if plan.is_paired else sample)
-        error = Average(tuple(errors))
-    pair = Pair(plan, Average(tuple(each.pair.own for each in contrasts)), error=error)
-    of_baseline = Average(tuple(each.baseline.sample for each in contrasts)).mean.value
+        error = DataAverage(tuple(errors))
+    pair = Pair(plan, DataAverage(tuple(each.pair.own for each in contrasts)), error=error)
+    of_baseline = DataAverage(tuple(each.baseline.sample for each in contrasts)).mean.value
     chances = [plan.chance_of(each.baseline.arm) for each in contrasts]
     chance = sum(chances) / len(chances) if all(chances) else 0.0
     return replace(average, contrasts=contrasts, pair=pair, tie=pair.tie(of_baseline, chance), p=pair.p_value)

@@ -237,7 +237,7 @@ class Unpaired(Measured):
 
 
 @dataclass(frozen=True)
-class Average(Measured):
+class DataAverage(Measured):
     """The mean of samples or differences on several data sets, which count alike. Data sets share no images."""
 
     parts: tuple[Measured, ...]
@@ -260,15 +260,15 @@ class Average(Measured):
     @cached_property
     def images_variance(self) -> float | None:
         """The variance that the choice of test images adds to the mean, None if it is unknown for all data sets."""
-        known = [part.images_variance for part in self.parts if part.images_variance is not None]
-        return sum(known) / len(self.parts) ** 2 if known else None
+        variances = [part.images_variance for part in self.parts if part.images_variance is not None]
+        return sum(variances) / len(self.parts) ** 2 if variances else None
 
     @property
-    def on_these_images(self) -> "Average":
-        return Average(tuple(part.on_these_images for part in self.parts))
+    def on_these_images(self) -> "DataAverage":
+        return DataAverage(tuple(part.on_these_images for part in self.parts))
 
-    def only_seeds(self, seeds: Collection[int]) -> "Average":
-        return Average(tuple(part.only_seeds(seeds) for part in self.parts))
+    def only_seeds(self, seeds: Collection[int]) -> "DataAverage":
+        return DataAverage(tuple(part.only_seeds(seeds) for part in self.parts))
 
 
 def difference(a: Measured, b: Measured, is_paired: bool) -> Measured:

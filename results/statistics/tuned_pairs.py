@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from results.statistics import looks
-from results.statistics.contrast import Average, Measured, Sample, Unpaired, difference
+from results.statistics.contrast import DataAverage, Measured, Sample, Unpaired, difference
 from results.statistics.intervals import AtLevel, Ratio
 from results.statistics.verdict import Tie
 from results.store.schemas import Plan
@@ -139,8 +139,8 @@ def ratio(own: Measured, error: Measured | None) -> Ratio | None:
 
 def beyond_error(own: Measured, error: Measured) -> Measured:
     """Return a difference minus the error of its baseline. The parts of averages belong together."""
-    if isinstance(own, Average) and isinstance(error, Average):
-        return Average(tuple(map(beyond_error, own.parts, error.parts)))
+    if isinstance(own, DataAverage) and isinstance(error, DataAverage):
+        return DataAverage(tuple(map(beyond_error, own.parts, error.parts)))
     if isinstance(own, Unpaired) and isinstance(error, Sample):
         return own.minus_dependent(error)
     return difference(own, error, is_paired=True)

@@ -322,20 +322,20 @@ def average_record(judged: JudgedAverage) -> AverageRow:
     row = AverageRow(arm=judged.name, arms=names, n=judged.mean.n, mean=judged.mean.value, ci95=judged.mean.interval())
     if judged.pair is None:
         return row
-    own = judged.pair.own
+    difference = judged.pair.own
     images = None
-    if own.mean_over_images is not None:
-        images = own.mean_over_images.interval()
+    if difference.mean_over_images is not None:
+        images = difference.mean_over_images.interval()
     return replace(
         row,
-        n=own.mean.n,
-        delta=own.mean.value,
-        delta_ci95=own.mean.interval(),
+        n=difference.mean.n,
+        delta=difference.mean.value,
+        delta_ci95=difference.mean.interval(),
         delta_ci95_images=images,
         p=judged.p,
         p_holm=judged.p_holm,
         verdict=judged.verdict,
-        notes=[f"no interval of the average difference: {own.mean.why}"] if own.mean.why else [],
+        notes=[f"no interval of the average difference: {difference.mean.why}"] if difference.mean.why else [],
     )
 
 

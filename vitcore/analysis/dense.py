@@ -143,14 +143,14 @@ class TokenProbe:
             chosen = list(range(first, min(first + AT_ONCE, len(val.names))))
             x = (self.tokens(val, chosen) - self.mean) / self.std
             logits = F.linear(x, self.weight, self.bias).mT.unflatten(2, self.grid)  # (n, K, h, w)
-            for index, own in zip(chosen, logits, strict=True):
+            for index, of_image in zip(chosen, logits, strict=True):
                 mask = val.mask(index)
                 beyond = mask[(mask >= classes) & (mask != IGNORED)]
                 if len(beyond):
                     raise ConfigError(
                         f"{val.names[index]}: index {beyond[0]}: masks of training images end at {classes - 1}"
                     )
-                counts += confusions_of_image(own, mask)
+                counts += confusions_of_image(of_image, mask)
         return counts
 
 
@@ -159,9 +159,9 @@ def pixel_counts(mask: Bytes, grid: tuple[int, int], classes: int) -> np.ndarray
     rows = ((np.arange(mask.shape[0]) + 0.5) * grid[0] / mask.shape[0]).astype(int)
     columns = ((np.arange(mask.shape[1]) + 0.5) * grid[1] / mask.shape[1]).astype(int)
     patch = rows[:, None] * grid[1] + columns  # (H, W)
-    known = mask != IGNORED
+    labeled = mask != IGNORED
     patches = grid[0] * grid[1]
-    counts = np.bincount(patch[known] * classes + mask[known], minlength=patches * classes)
+    counts = np.bincount(patch[labeled] * classes + mask[labeled], minlength=patches * classes)
     return counts.reshape(patches, classes).astype(np.float64)
 
 
@@ -174,9 +174,9 @@ def confusions_of_image(logits: Tensor, mask: Bytes) -> np.ndarray:
     """Return the confusions (K, K) of an image from its logits (K, h, w), enlarged to its mask (H, W)."""
     enlarged = F.interpolate(logits[None], mask.shape, mode="bilinear")[0]
     predicted = enlarged.argmax(dim=0).cpu().numpy()
-    known = mask != IGNORED
+    labeled = mask != IGNORED
     classes = len(logits)
-    counts = np.bincount(mask[known].astype(np.int64) * classes + predicted[known], minlength=classes**2)
+    counts = np.bincount(mask[labeled].astype(np.int64) * classes + predicted[labeled], minlength=classes**2)
     return counts.reshape(classes, classes)
 
 

@@ -55,8 +55,8 @@ class OtherImages(Eval):
 
     def number_after(self, prefix: str) -> int:
         """Return the number in a value such as patch8 after its prefix, or 0 for other values."""
-        found = re.fullmatch(prefix + r"([1-9]\d*)", self.value)
-        return int(found[1]) if found else 0
+        match = re.fullmatch(prefix + r"([1-9]\d*)", self.value)
+        return int(match[1]) if match else 0
 
     def check(self, config: Settings) -> None:
         check_predicts_classes(self.with_value("test"), config)

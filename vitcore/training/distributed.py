@@ -166,7 +166,7 @@ class Replica(Generic[Batch]):
             while fitting < size:
                 size = fitting
                 fitting = self.ranks.minimum(call_shrinking(work, size)[1])
-            unused = any(one.requires_grad and one.grad is None for one in self.model.parameters())
+            unused = any(weight.requires_grad and weight.grad is None for weight in self.model.parameters())
         device_ids = [self.ranks.device] if self.ranks.device.type == "cuda" else None
         module = LossModule(self.model)
         self.parallel = DistributedDataParallel(module, device_ids=device_ids, find_unused_parameters=unused)

@@ -74,7 +74,7 @@ def renamed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {RENAMED.sub(r".scale\1.gamma", name): tensor for name, tensor in tensors.items()}
 
 
-class Start(NamedTuple):
+class InitialWeights(NamedTuple):
     """Weights of another model, and its settings where they are known."""
 
     weights: Weights
@@ -87,7 +87,7 @@ class Start(NamedTuple):
             check_structure(config, other, f"init_from={config.init_from}", free=CHANGEABLE)
 
 
-def read_start(value: str) -> Start:
+def read_start(value: str) -> InitialWeights:
     """Return the weights that init_from names by a file, or by timm/NAME for stored ones.
 
     A file is in safetensors format, with the names of this package, or an .npz of big_vision or vision_transformer.
@@ -98,13 +98,13 @@ def read_start(value: str) -> Start:
     path = weights_file(value)
     try:
         if path.endswith(".npz"):
-            return Start(load_npz(path).state_dict())
+            return InitialWeights(load_npz(path).state_dict())
         if is_public("init_from", value):
             about = json.loads(read_bytes(Path(path).with_suffix(".json")))
             if about["sha256"] != file_sha256("init_from", path):
                 raise ValueError(f"it has changed; `ablate weights download {value}` stores it anew")
-            return Start(read_tensor_file(path), about["settings"])
-        return Start(read_tensor_file(path))
+            return InitialWeights(read_tensor_file(path), about["settings"])
+        return InitialWeights(read_tensor_file(path))
     except OSError as error:
         raise ConfigError(f"init_from={value}: {reason(error)}") from None
     except (SafetensorError, ValueError, TypeError, KeyError) as error:

@@ -28,7 +28,7 @@ from vitcore.training.evaluation import METRICS
 from vitcore.training.objectives import OBJECTIVE
 from vitcore.training.parents import NONE, file_sha256, is_trial, parent_of, weights_file
 from vitcore.training.pretrained import (
-    Start,
+    InitialWeights,
     check_start,
     check_teacher,
     read_start,
@@ -191,7 +191,7 @@ def check_weights(config: Config, parent: Config | None) -> None:
 
 
 @cache  # every arm of a plan is checked, often with the same file
-def read_shapes(value: str, sha256: str) -> Start:
+def read_shapes(value: str, sha256: str) -> InitialWeights:
     """Return what init_from names, with meta tensors. sha256: the file's checksum, a part of the cache key."""
     start = read_start(value)
     return start._replace(weights={name: tensor.to("meta") for name, tensor in start.weights.items()})

@@ -9,7 +9,7 @@ import scipy.stats
 import synthetic
 
 from results.records import Table
-from results.statistics.contrast import Average, Sample, difference, samples_by_arm
+from results.statistics.contrast import DataAverage, Sample, difference, samples_by_arm
 from results.tables.layout import render
 from results.tables.study_table import table
 
@@ -80,7 +80,7 @@ def test_intervals_of_the_average_cover_the_true_mean(correlation: float) -> Non
         for mean, sd in zip(true, spread, strict=True):
             numbers = mean + sd * (shared + np.sqrt(1 - correlation) * rng.standard_normal(5))
             parts.append(sample(numbers))
-        interval = Average(tuple(parts)).mean.interval()
+        interval = DataAverage(tuple(parts)).mean.interval()
         assert interval is not None
         covered += interval[0] < true.mean() < interval[1]
     assert 0.93 < covered / 1000 < 0.97
@@ -104,10 +104,10 @@ def test_an_unpaired_average_is_welchs_sum_of_means() -> None:
         for numbers in (arm, baseline):
             total += scipy.stats.sem(numbers) ** 2
             below += scipy.stats.sem(numbers) ** 4 / (len(numbers) - 1)
-    mean = Average(tuple(parts)).mean
+    mean = DataAverage(tuple(parts)).mean
     assert mean.se == pytest.approx(np.sqrt(total) / 2)
     assert mean.df == pytest.approx(total**2 / below)
-    alone = Average((parts[0],)).mean
+    alone = DataAverage((parts[0],)).mean
     assert alone.p_value == pytest.approx(scipy.stats.ttest_ind(arms[0], baselines[0], equal_var=False).pvalue)
 
 

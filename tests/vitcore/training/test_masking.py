@@ -26,9 +26,9 @@ from vitcore.training.objectives import OBJECTIVE
 from vitcore.training.objectives.masked_patches import (
     BLOCK,
     BLOCKS,
-    Corruption,
     MaskedViT,
     Masks,
+    PatchCorruption,
     corrupted_patches,
     mean_colors,
     normalized_patches,
@@ -76,7 +76,7 @@ def test_digits_use_all_eight_shades() -> None:
 def test_half_of_the_patches_are_corrupted_80_10_10() -> None:
     """Exactly half: 80% of these are the mask, 10% another patch of the image, 10% themselves."""
     images, patches, given = 2000, 16, keys(2000)
-    corruption = Corruption(masked(width=4))
+    corruption = PatchCorruption(masked(width=4))
     x = torch.arange(1.0, images * patches + 1).view(images, patches, 1).expand(-1, -1, 4)  # all differ
     with torch.no_grad():
         corruption.mask.fill_(-1.0)

@@ -65,16 +65,17 @@ class Combination(Position):
         return "+".join(str(super(Position, kind).version(config)) for kind in cls.kinds)
 
     def resized(self, name: str, table: Tensor) -> Tensor:
-        own = name.removeprefix("second.")
-        return super().resized(name, table) if own == name else self.second.resized(own, table)
+        if name.startswith("second."):
+            return self.second.resized(name.removeprefix("second."), table)
+        return super().resized(name, table)
 
 
 @cache
 def combined(first: type[Position], second: type[Position]) -> type[Position]:
     """Return the class of two position embeddings that act at different sites. It has the options of both."""
     options = type("Options", (first.Options, second.Options), {})
-    own: dict[str, Any] = {site: second_site(site) for site in SITES if acts_at(second, site)}
-    own |= {
+    attributes: dict[str, Any] = {site: second_site(site) for site in SITES if acts_at(second, site)}
+    attributes |= {
         "__doc__": f"{first.__doc__}\n\nTogether with {second.__name__}: {second.__doc__}",
         "Options": options,
         "kinds": (first, second),
@@ -82,7 +83,7 @@ def combined(first: type[Position], second: type[Position]) -> type[Position]:
         "places": first.places or second.places,
         "neutral": {**first.neutral, **second.neutral},
     }
-    return type(f"{first.__name__}With{second.__name__}", (Combination, first), own)
+    return type(f"{first.__name__}With{second.__name__}", (Combination, first), attributes)
 
 
 def second_site(site: str) -> Callable[..., Any]:

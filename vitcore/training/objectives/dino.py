@@ -76,7 +76,7 @@ class DINO(SelfTaught):
             raise ConfigError(f"objective.center_momentum={options.center_momentum}: at most 1")
         if options.local_views:
             with torch.device("meta"), torch.no_grad():  # some positions know one grid only
-                ViewsViT(config).lesson(torch.empty(1, config.channels, side, side))
+                ViewsViT(config).eval().lesson(torch.empty(1, config.channels, side, side))
 
     @classmethod
     def model(cls, config: Settings) -> "ViewsViT":

@@ -95,7 +95,7 @@ class MaskedViT(ViT):
 
     def __init__(self, config: Settings) -> None:
         super().__init__(config)
-        self.objective = Corruption(config)
+        self.objective = PatchCorruption(config)
         self.head = LinearHead(config.model_copy(update={"classes": SHADES**config.channels}))
         initialize(self, config.seed, config.init, config.width)
 
@@ -111,7 +111,7 @@ class MaskedViT(ViT):
         return self.head(x)
 
 
-class Corruption(Initial):
+class PatchCorruption(Initial):
     """A layer that corrupts half of the patch embeddings (B, N, D), before position embeddings are added.
 
     A learned [mask] embedding replaces 80% of the chosen patches, and 10% are each replaced by another patch of
