@@ -242,7 +242,11 @@ def packaged_design(study: str, recipe: str) -> Design:
     return Design(read_study(study), read_recipe(recipe), {})
 
 
-@pytest.mark.parametrize("recipe", packaged_names("recipes"))
+SMALL_AND_LARGE = ("digits", "imagenet")  # the other recipes are in the slow suite
+OTHERS = [name for name in packaged_names("recipes") if name not in SMALL_AND_LARGE]
+
+
+@pytest.mark.parametrize("recipe", [*SMALL_AND_LARGE, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])
 @pytest.mark.parametrize("study", packaged_names("studies"))
 def test_every_packaged_study_plans_on_every_recipe(study: str, recipe: str) -> None:
     """test_confounds.py builds whole plans."""

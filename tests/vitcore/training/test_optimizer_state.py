@@ -55,7 +55,11 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Callable[[Make], str]:
     return add
 
 
-@pytest.mark.parametrize("name", OTHERS)
+FAST = ("torch ASGD", "torch NAdam", "timm adopt", "timm mars", "timm muon")  # each keeps state in its own way
+SLOW = [name for name in OTHERS if name not in FAST]
+
+
+@pytest.mark.parametrize("name", [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
 def test_an_optimizer_of_others_resumes_bit_for_bit(name: str, use: Callable[[Make], str]) -> None:
     """From a checkpoint after every one of eight steps, with a group of parameters for each layer."""
     check = dict(contracts("optimizer", mine := use(OTHERS[name])))["resumes after every step"]
