@@ -144,7 +144,7 @@ class ForeignTrial:
     def write_evals(self, trial: store.Trial) -> None:
         evals: dict[str, EvalSummary] = self.row["evals"]
         for name, summary in evals.items():
-            content = {"metrics": summary.metrics, "notes": summary.notes}
+            content = {"metrics": summary.metrics, "notes": summary.notes, "data_sha256": summary.data_sha256}
             eval_files.write(trial, name, self.row["weights_sha256"], content)
 
 

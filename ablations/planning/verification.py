@@ -199,7 +199,7 @@ def machines(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, tu
     before, now = comparable_fields(theirs), comparable_fields(ours)
     differing = {}
     for name, reported in before.items():
-        if reported and reported != now.get(name):
+        if reported and reported != now.get(name, reported):
             differing[name] = (reported, now[name])
     return differing
 

@@ -148,7 +148,8 @@ def summaries(trial: Trial, result: Result) -> dict[str, EvalSummary]:
     for name in eval_names(trial):
         try:
             eval_result = read(trial, name, result.weights_sha256)
-            summaries[name] = EvalSummary(metrics=eval_result.metrics, notes=eval_result.notes)
+            data = {"data_sha256": eval_result.data_sha256} if eval_result.data_sha256 else {}
+            summaries[name] = EvalSummary(metrics=eval_result.metrics, notes=eval_result.notes, **data)
         except (FileNotFoundError, Broken) as error:
             failure = first_failure(trial, [name])
             summaries[name] = EvalSummary(metrics={}, notes=[failure.cause if failure else str(error)])

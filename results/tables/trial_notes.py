@@ -113,7 +113,8 @@ def import_notes(trials: Mapping[str, Sequence[Any]]) -> list[str]:
 def comparable_fields(trial: Mapping[str, Any]) -> dict[str, str]:
     """Return field -> value, for the fields of a trial that should be equal in all trials; "" means unknown.
 
-    Only a trial that loaded a plug-in has its field, as a shared baseline may be trained without it.
+    Only a trial that loaded a plug-in has its field, as a shared baseline may be trained without it. So it is with the
+    data of an eval.
     """
     fields = {"code": source_digest(trial["code"])}
     for name in COMPARABLE:
@@ -125,6 +126,9 @@ def comparable_fields(trial: Mapping[str, Any]) -> dict[str, str]:
     fields["TF32"] = trial["tf32"]
     for plugin, digest in json.loads(trial["plugins"] or "{}").items():
         fields[f"plugin {plugin}"] = digest
+    for name, summary in trial["evals"].items():
+        if summary.data_sha256:
+            fields[f"data of {name}"] = summary.data_sha256[:12]
     return fields
 
 

@@ -78,7 +78,10 @@ class Dense(Eval):
             self.with_value("dense_miou"): mean_iou(counts),
             self.with_value("dense_pixel_accuracy"): float(np.trace(counts) / counts.sum()),
         }
-        return Computed(metrics, notes, {"penalty": penalty, "classes": len(counts)}, {"confusions": counts})
+        details: dict[str, object] = {"penalty": penalty, "classes": len(counts)}
+        if train.files:
+            details["data_sha256"] = dense_data.sha256_of([*train.files, *val.files])
+        return Computed(metrics, notes, details, {"confusions": counts})
 
 
 class TokenProbe:

@@ -6,6 +6,7 @@ the name of its image, apart from the ending. Pixels with index 255 count nowher
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from commonfloor.files import read_bytes
 from commonfloor.options import ConfigError
 from vitcore.data.dataset import Bytes
-from vitcore.data.decode import SUFFIXES, middle_square, open_image, upright
+from vitcore.data.decode import LARGEST, SUFFIXES, middle_square, open_image, upright
 from vitcore.data.homes import data_homes
 from vitcore.data.lookup import searched_folders
 from vitcore.data.shuffle import generator
@@ -32,12 +34,13 @@ COUNTS = {"train": 200, "val": 50}  # images of shapes
 class Masked:
     """The images of one part of a dataset. Functions of an index give an image (C, S, S) and its mask (H, H).
 
-    names: those of the masks, for messages.
+    names: those of the masks, for messages. files: those of images and masks, none if they are drawn.
     """
 
     names: Sequence[str]
     image: Callable[[int], Bytes]
     mask: Callable[[int], Bytes]
+    files: Sequence[Path] = ()
 
 
 def find(name: str, data_dir: Path | None, size: int, channels: int) -> tuple[Masked, Masked]:
@@ -68,7 +71,16 @@ def in_folder(part: Path, size: int, channels: int) -> Masked:
         [str(masks[name]) for name in names],
         lambda index: read_image(files[index], size, channels),
         lambda index: read_mask(*pairs[index]),
+        [file for pair in pairs for file in pair],
     )
+
+
+def sha256_of(files: Sequence[Path]) -> str:
+    """Return what identifies files by their names and contents."""
+    total = hashlib.sha256()
+    for file in files:
+        total.update(file.name.encode() + b"\0" + hashlib.sha256(read_bytes(file, LARGEST)).digest())
+    return total.hexdigest()
 
 
 def files_by_name(folder: Path) -> dict[str, Path]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from pathlib import Path
 
@@ -96,7 +98,7 @@ class OtherImages(Eval):
         images = test_set.load(config.image_size, config.channels).to(trained.mean.device)
         rescaled = trained.with_levels(describe(config.data, data_dir).levels, test_set.levels)
         logits = batch_outputs(model, config, rescaled, images)[:, classes]  # (n, classes of the dataset)
-        details = {"images": len(images), "classes": len(classes)}
+        details = {"images": len(images), "classes": len(classes), "data_sha256": sha256_of(test_set.fingerprint())}
         if test_set.label_sets is None:
             return Computed(self.scores(logits, images.labels), details=details)
         hits = []
@@ -108,6 +110,10 @@ class OtherImages(Eval):
         notes = ["images with several right labels have no loss"]
         details["images"] = len(hits)
         return Computed({self.with_value("test_accuracy"): sum(hits) / len(hits)}, notes, details)
+
+
+def sha256_of(fingerprint: dict[str, str | int]) -> str:
+    return hashlib.sha256(json.dumps(fingerprint, sort_keys=True).encode()).hexdigest()
 
 
 def check_data(config: Settings, name: str) -> None:

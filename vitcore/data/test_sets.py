@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +19,14 @@ from commonfloor.options import ConfigError
 from vitcore.data.builtin import BUILT_IN
 from vitcore.data.dataset import About
 from vitcore.data.homes import data_home, data_homes
-from vitcore.data.imagefolder import folder_images, list_images, read_image
+from vitcore.data.imagefolder import (
+    Listing,
+    StoredImage,
+    describe_images,
+    folder_images,
+    list_images,
+    read_images,
+)
 from vitcore.data.lookup import searched_folders
 from vitcore.data.pack import Manifest, find, manifest
 from vitcore.data.splits import Images, pack_images, read
@@ -31,12 +38,14 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 class TestSet:
     """The test images of a dataset. Labels are indices of `class_names`.
 
-    load: (size in pixels, channels) -> the images. levels: possible values of a pixel. channels: None for any number.
-    label_sets: the right labels of each image, if there may be several, or none.
+    load: (size in pixels, channels) -> the images. fingerprint: returns values that identify them. levels: possible
+    values of a pixel. channels: None for any number. label_sets: the right labels of each image, if there may be
+    several, or none.
     """
 
     class_names: Sequence[str]
     load: Callable[[int, int], Images]
+    fingerprint: Callable[[], dict[str, str | int]]
     levels: int = 256
     channels: int | None = None
     label_sets: Sequence[Sequence[int]] | None = None
@@ -60,18 +69,24 @@ def find_test_set(name: str, data_dir: Path | None = None) -> TestSet:
     """Return the test set called `name`. Raises ConfigError if there is none, or if it is invalid."""
     if name in BUILT_IN:
         about = BUILT_IN[name].about
-        return TestSet(
-            about.class_names, partial(load_built_in, name, data_home(data_dir)), about.levels, about.channels
-        )
+        load = partial(load_built_in, name, data_home(data_dir))
+        return TestSet(about.class_names, load, lambda: about.fingerprint, about.levels, about.channels)
     folder = find(name, data_dir)
     if folder is not None:
         content = manifest(folder, name)
+        about = content.about()
         load = partial(load_pack_test, folder, content)
-        return TestSet(content.classes, load, channels=content.channels, label_sets=content.label_sets)
+        return TestSet(
+            content.classes,
+            load,
+            lambda: about.fingerprint,
+            channels=content.channels,
+            label_sets=content.label_sets,
+        )
     homes = data_homes(name, data_dir) if NAME.fullmatch(name) else []
     for home in homes:
         if home.is_dir():
-            return TestSet(list_images(home).classes, partial(load_folder, home))
+            return TestSet(list_images(home).classes, partial(load_folder, home), partial(folder_fingerprint, home))
     where = searched_folders(name, data_dir)
     raise ConfigError(f"{name}: one of {', '.join(BUILT_IN)}, a pack, or a folder beside the packs ({where})")
 
@@ -91,9 +106,17 @@ def load_pack_test(folder: Path, content: Manifest, size: int, channels: int) ->
 
 def load_folder(root: Path, size: int, channels: int) -> Images:
     """Read the test images of a folder; raise ConfigError if the folder or an image is invalid."""
+    raw = read_images(tested_images(root), size, channels)
+    return Images(torch.from_numpy(raw.images), torch.from_numpy(raw.labels), raw.test)
+
+
+def folder_fingerprint(root: Path) -> dict[str, str | int]:
+    return describe_images(tested_images(root)).fingerprint
+
+
+def tested_images(root: Path) -> Listing[StoredImage]:
+    """Return the test images of a folder alone."""
     listing = folder_images(root)
-    indices = listing.test if listing.parts else np.arange(len(listing.files))
-    pixels = np.empty((len(indices), channels, size, size), np.uint8)
-    for row, index in enumerate(indices):
-        pixels[row] = read_image(listing.files[index], listing.origin, size, channels)
-    return Images(torch.from_numpy(pixels), torch.from_numpy(listing.labels[indices]), np.arange(len(indices)))
+    tested = listing.test if listing.parts else np.arange(len(listing.files))
+    files = [listing.files[index] for index in tested.tolist()]
+    return replace(listing, files=files, labels=listing.labels[tested], train=tested[:0], test=np.arange(len(files)))

@@ -141,6 +141,7 @@ class Eval(Schema):
     checksum: Sha256  #: SHA-256 of the rest of the file.
     metrics: Metrics = {}  #: Name -> value.
     notes: list[str] = []  #: Caveats for the reader.
+    data_sha256: str = ""  #: Identifies the images of `test@DATA` or `dense@DATA`, which a name does not.
     arrays_sha256: Sha256 | None = None  #: SHA-256 of the .npz file beside this one.
 
 
@@ -149,6 +150,7 @@ class EvalSummary(Schema):
 
     metrics: Metrics
     notes: list[str] = []
+    data_sha256: str = ""
 
 
 class Submission(Schema):

@@ -1,10 +1,12 @@
 """Notes on trials that ran with other code, settings or plug-ins."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import synthetic
 
+from results.store.schemas import EvalSummary
 from results.tables.study_table import table
 
 EAGER = {"compile": "false", "attention": "flash", "matmul_precision": "highest", "tf32": "convolutions"}
@@ -68,6 +70,17 @@ def test_trials_that_ran_otherwise_are_named(values: dict[int, dict[str, str]], 
         key = synthetic.trial_id(plan, "position=none", seed)
         records[key] = synthetic.changed(records[key], **changes)
     assert table(synthetic.results(plan, records)).notes == notes
+
+
+def test_evals_of_other_images_under_one_name_are_named() -> None:
+    plan = synthetic.position()
+    records = synthetic.simulate(plan)
+    for trial, record in records.items():
+        sha256 = OTHER if trial == synthetic.trial_id(plan, "position=none", 3) else CODE
+        summary = EvalSummary(metrics={"test_accuracy@v2": 0.5}, data_sha256=f"{sha256}ff")
+        records[trial] = replace(record, evals={"test@v2": summary})
+    notes = table(synthetic.results(plan, records)).notes
+    assert notes == [f"data of test@v2 differs between trials: {CODE} (19), {OTHER} ({AFTER})"]
 
 
 def test_many_arms_that_ran_otherwise_are_counted() -> None:

@@ -127,6 +127,8 @@ def test_a_folder_is_segmented_as_by_a_loop(homes: Path) -> None:
         known += int((mask != IGNORED).sum())
     assert found.metrics["dense_pixel_accuracy@halves"] == pytest.approx(right / known)
     assert 0.5 < found.metrics["dense_miou@halves"] < found.metrics["dense_pixel_accuracy@halves"]
+    save(homes, "val/masks/0.png", 1)
+    assert find_eval("dense@halves").compute(model, homes).details["data_sha256"] != found.details["data_sha256"]
 
 
 def test_masks_are_cropped_like_their_images(homes: Path) -> None:

@@ -62,7 +62,16 @@ def test_only_the_classes_of_the_other_data_compete(home: Path, model: ViT) -> N
     assert found.metrics["test_accuracy@new"] == pytest.approx((logits.argmax(1) == labels).double().mean().item())
     loss = -logits.log_softmax(1)[range(5), labels].mean().item()
     assert found.metrics["test_loss@new"] == pytest.approx(loss, rel=1e-4)
-    assert found.details == {"images": 5, "classes": 2}
+    assert (found.details["images"], found.details["classes"]) == (5, 2)
+
+
+def test_the_images_behind_a_name_are_identified_by_their_content(home: Path, model: ViT) -> None:
+    before = find("test@new").compute(model).details["data_sha256"]
+    image = min((home / "new" / "ant").iterdir())
+    image.touch()
+    assert find("test@new").compute(model).details["data_sha256"] == before
+    image.write_bytes(max((home / "new" / "dog").iterdir()).read_bytes())
+    assert find("test@new").compute(model).details["data_sha256"] != before
 
 
 def test_the_pack_of_training_itself_gives_the_test_metrics(model: ViT) -> None:
