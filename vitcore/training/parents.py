@@ -30,7 +30,7 @@ def is_trial(value: str) -> bool:
 
 def is_public(key: str, value: str) -> bool:
     """Return whether a value of the setting `key` names weights that `ablate weights` has stored."""
-    return key == "init_from" and PUBLIC.fullmatch(value) is not None
+    return key == "init_from" and PUBLIC.fullmatch(value) is not None and not value.endswith(FILES)
 
 
 def names_file(key: str, value: str) -> bool:

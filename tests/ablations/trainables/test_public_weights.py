@@ -14,6 +14,7 @@ import torch
 from in_process import Ablate, refusal
 from vit_checkpoints import official
 
+from ablations.trainables.vit.commands import weights
 from ablations.trainables.vit.commands.weights import store
 from commonfloor.options import ConfigError
 from vitcore import Config, ViT, trial_id
@@ -121,16 +122,31 @@ def test_download_takes_what_the_hub_has(
     monkeypatch.setattr(hub, "HF_HUB_OFFLINE", True)
     status, output, errors = ablate("weights", "download", NAME, "--data-dir", str(tmp_path / "data"))
     assert status == 0, errors
-    weights = safetensors.torch.load_file(output.splitlines()[0])
-    assert torch.equal(weights["head.weight"], random_model().head.weight)
+    tensors = safetensors.torch.load_file(output.splitlines()[0])
+    assert torch.equal(tensors["head.weight"], random_model().head.weight)
     assert f'"source": "timm/{NAME}.r160_in1k"' in (tmp_path / f"data/weights/timm/{NAME}.json").read_text()
+
+
+def test_some_weights_are_on_no_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of I-JEPA, of which timm knows a URL alone."""
+    model = random_model()
+    model.pretrained_cfg = {"url": "https://example.org/model.pth"}
+    monkeypatch.setattr(weights, "pretrained_model", lambda name, file: model)
+    store(NAME, tmp_path)
+    assert "https://example.org/model.pth" in (tmp_path / f"weights/timm/{NAME}.json").read_text()
+
+
+def test_a_file_in_a_folder_called_timm_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("timm/model.safetensors", "timm/model.npz"):
+        assert Config(**{**SIZES, "init_from": name}).init_from == str(tmp_path / name)
 
 
 def test_papers_checkpoint_is_stored_too(tmp_path: Path) -> None:
     arrays = official("vit_jax", random_model())
     np.savez(tmp_path / "model.npz", **arrays)
-    weights = safetensors.torch.load_file(store(NAME, tmp_path, tmp_path / "model.npz").file)
-    assert np.array_equal(weights["head.weight"].T, arrays["head/kernel"])
+    tensors = safetensors.torch.load_file(store(NAME, tmp_path, tmp_path / "model.npz").file)
+    assert np.array_equal(tensors["head.weight"].T, arrays["head/kernel"])
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from vitcore.data.formats import TABLES
 from vitcore.data.lookup import searched_folders
 from vitcore.data.pack import MANIFEST, find, manifest, pack_names
 from vitcore.data.pack import verify as damaged_files
-from vitcore.data.pack_sources import Source, find_source
+from vitcore.data.pack_sources import TIMM, Source, find_source
 from vitcore.data.pack_writer import complete_options, enlargement_warning, pack, repair, shards_to_rewrite
 
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]  # (what, total) -> yields advance
@@ -44,7 +44,7 @@ def write_pack(
     folder = (find(name) if anywhere else None) or home / name
     source = find_source(origin, home, tests_alone)
     if labels:
-        if origin.startswith(TABLES):
+        if origin.startswith((*TABLES, TIMM)):
             raise ValueError(f"--labels {labels}: {origin} has no file names, by which the labels are sorted")
         source = source.with_label_sets(labels)
     sides = source.shorter_sides()
@@ -62,7 +62,7 @@ def repair_pack(name: str, folder: Path, source: Source, threads: int, progress:
     """Rewrite the damaged files of a pack from its source. Prints what was damaged, and returns a summary."""
     content = manifest(folder, name)
     if source.label_sets != content.label_sets:
-        raise ValueError(f"{folder}: is packed with other --labels: give the other one another NAME")
+        raise ValueError(f"{folder}: was packed with other --labels: give the same ones, or another NAME")
     with progress("bytes", content.bytes) as advance:
         damaged = damaged_files(folder, content, advance)
     for line in damaged.values():

@@ -53,9 +53,9 @@ def store(name: str, home: Path, file: Path | None = None) -> StoredWeights:
         raise ValueError(f"{name}: {one_line(str(error))}") from None
     config = config_of_timm(model)
     payload = safetensors.torch.save(from_timm(model).state_dict())
-    source = model.pretrained_cfg["hf_hub_id"] or model.pretrained_cfg["url"]
+    published = model.pretrained_cfg.get("hf_hub_id") or model.pretrained_cfg.get("url")
     about = {
-        "source": str(file.absolute()) if file else source,
+        "source": str(file.absolute()) if file else published,
         "timm": timm.__version__,
         "sha256": hashlib.sha256(payload).hexdigest(),
         "settings": architecture(config),
