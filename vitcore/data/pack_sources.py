@@ -17,6 +17,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -120,6 +121,9 @@ class Source:
         except ConfigError as error:
             raise ValueError(f"{path}: {error}") from None
         file_names = [os.path.basename(name) for name in self.names[self.train :]]
+        for first, second in pairwise(sorted(file_names)):
+            if first == second:
+                raise ValueError(f"{path}: is sorted by file name, and two test images are called {first}")
         ranks = np.argsort(np.argsort(file_names, kind="stable"))
         return replace(self, label_sets=[label_sets[rank] for rank in ranks])
 

@@ -113,13 +113,33 @@ def test_a_pack_of_test_images_alone_trains_nothing(home: Path, ablate: Ablate, 
     )
 
 
-@pytest.mark.parametrize("text", ["[[0]]", "[[0, 1], 1]", "[[0], [7]]", "{}"])
-def test_a_wrong_file_of_labels_is_refused(home: Path, ablate: Ablate, tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[[0]]", "labels: of 1 images, not of the 2 test images"),
+        ("[[0, 1], 1]", "a JSON list with a list of labels for each test image"),
+        ("[[0], [7]]", "labels: 7: 0 to 1, the places of the 2 sorted classes"),
+        ("{}", "a JSON list with a list of labels for each test image"),
+    ],
+)
+def test_a_wrong_file_of_labels_is_refused(home: Path, ablate: Ablate, tmp_path: Path, text: str, message: str) -> None:
     photographs(tmp_path / "v2", {"ant": 1, "cat": 1})
-    (tmp_path / "labels.json").write_text(text)
-    words = ("data", "pack", "v2", str(tmp_path / "v2"), "--test-only", "--labels", "labels.json")
-    assert "labels" in refusal(ablate, *words)
+    labels = tmp_path / "labels.json"
+    labels.write_text(text)
+    words = ("data", "pack", "v2", str(tmp_path / "v2"), "--test-only", "--labels", str(labels))
+    assert f"{labels}: {message}" in refusal(ablate, *words)
     assert not (home / "v2").exists()
+
+
+def test_labels_need_a_file_name_for_each_image(home: Path, ablate: Ablate, tmp_path: Path) -> None:
+    """They are sorted by it, so images that share one, or have none, would get labels of others."""
+    source = photographs(tmp_path / "v2", {"ant": 1, "cat": 1})
+    (tmp_path / "labels.json").write_text("[[0], [1]]")
+    words = ("--test-only", "--labels", str(tmp_path / "labels.json"))
+    assert "no file names" in refusal(ablate, "data", "pack", "v2", f"timm:{source}", *words)
+    for file in source.glob("*/*"):
+        file.rename(file.with_name("same.png"))
+    assert "two test images are called same.png" in refusal(ablate, "data", "pack", "v2", str(source), *words)
 
 
 def test_other_classes_are_refused_with_what_to_do(home: Path, model: ViT) -> None:

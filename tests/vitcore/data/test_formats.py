@@ -142,16 +142,20 @@ def test_which_splits_are_read(choice: str, names: list[str], splits: list[str])
 
 
 def test_patterns(tmp_path: Path) -> None:
-    """Braces count with zeros and nest; a folder stands for its files; files are sorted and not repeated."""
+    """Braces count with zeros and nest; a folder stands for its visible files, also below a hidden folder."""
     wanted = {f"{first}-{second}" for first in ("a", "b8", "b9", "b10") for second in ("00", "01")}
     assert set(braces("{a,b{8..10}}-{00..01}")) == wanted
+    cache = tmp_path / ".cache"
     names = ["b.tar", "a.tar", "c/d.tar", ".e.tar", "__MACOSX/f.tar", "g.txt"]
     for name in names:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    found = [str(path.relative_to(tmp_path)) for path in expand(str(tmp_path), ".tar")]
-    assert found == ["a.tar", "b.tar", "c/d.tar"]
-    assert len(expand(f"{tmp_path}/{{a,?}}.tar", ".tar")) == 2
+        (cache / name).parent.mkdir(exist_ok=True, parents=True)
+        (cache / name).touch()
+    for pattern in (f"{cache}", f"{cache}/**/*.tar"):
+        found = [str(path.relative_to(cache)) for path in expand(pattern, ".tar")]
+        assert found == ["a.tar", "b.tar", "c/d.tar"]
+    assert len(expand(f"{cache}/{{a,?}}.tar", ".tar")) == 2
+    with pytest.raises(ValueError, match="no such file"):
+        expand(f"{cache}/__*/f.tar", ".tar")
 
 
 def rewrite(folder: Path, split: str, **changed: Any) -> str:
@@ -167,6 +171,14 @@ def unlabelled(folder: Path) -> str:
     file = folder.parent / "other" / "test-00000-of-00001.parquet"
     whole = pq.read_table(file)
     pq.write_table(whole.set_column(1, "label", [[-1] * len(whole)]), file)
+    return name
+
+
+def without_label(folder: Path) -> str:
+    """Drop a column with pyarrow, which keeps its class names in the metadata."""
+    name = rewrite(folder, "test")
+    file = folder.parent / "other" / "test-00000-of-00001.parquet"
+    pq.write_table(pq.read_table(file).drop_columns(["label"]), file)
     return name
 
 
@@ -211,6 +223,7 @@ REFUSED: dict[str, tuple[Callable[[Path], str], str]] = {
         lambda folder: rewrite(folder, "test", column="fine_label", classes=(), coarse_label=[0] * 7),
         "several label columns, fine_label, coarse_label: choose one by #label=NAME",
     ),
+    "dropped": (without_label, "no label column among image: choose one by #label=NAME"),
     "none": (
         lambda folder: rewrite(folder, "test", column="breed", classes=()),
         "no label column among image, breed: choose one by #label=NAME",
@@ -235,6 +248,8 @@ REFUSED: dict[str, tuple[Callable[[Path], str], str]] = {
         lambda folder: f"parquet:{folder.parent}/other/train-0000{{0..2}}-of-00002.parquet",
         "train-00002-of-00002.parquet: no such file",
     ),
+    "no range": (lambda folder: f"parquet:{folder}/{{3..0}}", "{3..0}: from the smaller to the larger, at most 1,000"),
+    "many": (lambda folder: f"parquet:{folder}/{{0..999999999}}", "{0..999999999}: from the smaller to the larger"),
     "split": (
         lambda folder: f"parquet:{folder.parent}/other#test=dev",
         "#test=dev: no such split; there is test, train",
@@ -266,6 +281,7 @@ BAD_SAMPLES = {
     "json": ([("a.png", PNG), ("a.json", b"[1]")], "t-0.tar: a: .json is no object"),
     "no json": ([("a.png", PNG), ("a.json", b"{")], "t-0.tar: a: Expecting property name"),
     "keys": ([("a.png", PNG), ("a.json", b'{"x": 3, "y": true}')], "a: no label column among x: choose one by #label="),
+    "deep json": ([("a.png", PNG), ("a.json", b"[" * 10**5)], "t-0.tar: a: maximum recursion"),
     "huge": ([("a.png", PNG), ("a.json", b'{"label": 9999999999}')], "has the label 9999999999 of 1048576 classes"),
     "huger": ([("a.png", PNG), ("a.json", b'{"label": 99999999999999999999}')], "too large"),
 }
@@ -277,6 +293,15 @@ def test_a_sample_that_cannot_be_read_is_named(members: list[tuple[str, bytes]],
     with pytest.raises(ValueError) as refused:
         list_stored(f"wds:{tmp_path}")
     assert message in str(refused.value)
+
+
+def test_a_damaged_header_is_not_the_end_of_a_tar(folder: Path, tmp_path: Path) -> None:
+    """Python's tarfile takes it for the end, so the images after it would be missing."""
+    name = as_samples(folder, tmp_path / "other")
+    tar = tmp_path / "other" / "train-000.tar"
+    flip_byte(tar, tar.read_bytes().rindex(b"000007.png"))
+    with pytest.raises(ValueError, match=r"train-000.tar: cannot be read as a tar \(damaged header at byte "):
+        list_stored(name)
 
 
 class Bomb:

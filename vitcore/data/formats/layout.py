@@ -16,7 +16,9 @@ from vitcore.data.shuffle import Indices
 LABELS = ("label", "labels", "class", "cls", "target")  # names of label columns, also after a _, as in fine_label
 NUMBERING = re.compile(r"-?\d+(-of-\d+)?(-[0-9a-f]{16})?$")  # -00000-of-00010, the hash is of older versions
 MOST_CLASSES = 2**20
+MOST_FILES = 10**6
 BRACES = re.compile(r"\{([^{}]+)\}")
+WILDCARD = re.compile(r"[*?[]")
 RANGE = re.compile(r"(\d+)\.\.(\d+)")
 
 File = tuple[Path, str]  # a file, and its name in messages
@@ -86,24 +88,33 @@ def expand(pattern: str, suffix: str) -> list[Path]:
     """
     files: set[str] = set()
     for each in braces(pattern):
+        root = os.path.dirname(WILDCARD.split(each)[0])  # which may lie in a hidden folder, as ~/.cache does
         if os.path.isdir(each):
+            root = each
             each = os.path.join(glob.escape(each), "**", f"*{suffix}")
         found = glob.glob(each, recursive=True)
-        if not found:
+        visible = [name for name in found if not any(map(is_hidden, Path(os.path.relpath(name, root)).parts))]
+        if not visible:
             raise ValueError(f"{each}: no such file" if each != pattern else "no such file")
-        files.update(name for name in found if not any(map(is_hidden, Path(os.path.relpath(name, "/")).parts)))
+        files.update(visible)
     return [Path(name) for name in sorted(files)]
 
 
 def braces(pattern: str) -> list[str]:
-    """Return the patterns that one with braces stands for: {a,b} and, filled with zeros, {000..099}."""
+    """Return the patterns that one with braces stands for: {a,b} and, filled with zeros, {000..099}.
+
+    Raises ValueError if they are too many or none.
+    """
     match = BRACES.search(pattern)
     if match is None:
         return [pattern]
     ends = RANGE.fullmatch(match[1])
     choices = match[1].split(",")
     if ends:
-        choices = [f"{number:0{len(ends[1])}}" for number in range(int(ends[1]), int(ends[2]) + 1)]
+        first, last = int(ends[1]), int(ends[2])
+        if not 0 <= last - first < MOST_FILES:
+            raise ValueError(f"{match[0]}: from the smaller to the larger, at most {MOST_FILES:,}")
+        choices = [f"{number:0{len(ends[1])}}" for number in range(first, last + 1)]
     patterns: list[str] = []
     for choice in choices:
         patterns += braces(pattern[: match.start()] + choice + pattern[match.end() :])

@@ -149,7 +149,7 @@ def class_names(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
     content = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
     names: dict[str, tuple[str, ...]] = {}
     for column, kind in content.get("info", {}).get("features", {}).items():
-        if isinstance(kind, dict) and kind.get("_type") == "ClassLabel":
+        if column in schema.names and isinstance(kind, dict) and kind.get("_type") == "ClassLabel":
             names[column] = tuple(map(str, kind.get("names") or ()))
     return names
 

@@ -55,6 +55,15 @@ def refuse_link(member: tarfile.TarInfo, path: Path) -> None:
         raise ValueError(f"{path}: {name} is a link: make the tar with --dereference --hard-dereference")
 
 
+def entries(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """Yield the members of a tar; raise tarfile.ReadError at a damaged header, which tarfile takes for the end."""
+    yield from tar
+    assert tar.fileobj is not None  # it is open
+    tar.fileobj.seek(tar.offset)
+    if any(tar.fileobj.read(tarfile.BLOCKSIZE)):
+        raise tarfile.ReadError(f"damaged header at byte {tar.offset:,}")
+
+
 def members(path: Path) -> Iterator[Member]:
     """Yield the images in a tar and in the tars that it contains; raise ValueError if the file is not a tar."""
     with reading_tar(path), open_regular(path) as file:
@@ -65,7 +74,7 @@ def members_between(path: Path, file: Any, start: int, end: int, folder: PurePos
     """Yield the images in a tar at bytes `start` to `end` of `file` at `path`. folder: prefix of the images' paths."""
     file.seek(start)
     with tarfile.open(fileobj=file, mode="r:") as tar:
-        for member in tar:
+        for member in entries(tar):
             if member.offset >= end:  # an inner tar without an end mark
                 break
             name = PurePosixPath(member.name)
@@ -95,7 +104,7 @@ def read_samples(files: Sequence[File], choice: Choice) -> Part:
                 try:
                     member = fields[choice.column("image", list(filter(is_image, fields)), fields)]
                     labels.append(read_label(tar, fields, choice))
-                except ValueError as error:
+                except (ValueError, RecursionError) as error:
                     raise ValueError(f"{name}: {key}: {reason(error)}") from None
                 where = PurePosixPath(name, member.name)
                 stored = Member(where, path, member.offset_data, member.size)
@@ -105,7 +114,7 @@ def read_samples(files: Sequence[File], choice: Choice) -> Part:
 
 def sample_members(tar: tarfile.TarFile, path: Path) -> Iterator[tarfile.TarInfo]:
     """Yield the files in a tar, without hidden ones and WebDataset's own, which begin with __."""
-    for member in tar:
+    for member in entries(tar):
         name = PurePosixPath(member.name)
         if not any(map(is_hidden, name.parts)) and not name.name.startswith("__"):
             refuse_link(member, path)
