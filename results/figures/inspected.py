@@ -105,6 +105,8 @@ def draw_rollout(inside: Inspection, figure: Figure) -> list[str]:
     """
     images = inside.arrays["images"]
     maps = inside.arrays["rollout"]
+    labels = inside.arrays["labels"]
+    predicted = inside.arrays.get("predicted", labels)  # missing if the objective predicts no classes
     most = 4 if is_narrow(figure) else 8
     images = images[:most]
     shown = len(images)
@@ -120,9 +122,9 @@ def draw_rollout(inside: Inspection, figure: Figure) -> list[str]:
         rows[1].imshow(picture, interpolation="nearest", extent=at)
         rows[1].imshow(shade(maps[k]), interpolation="bilinear", extent=at)
         rows[2].imshow(normalized(maps[k]), cmap="viridis", vmin=0, vmax=1, interpolation="nearest", extent=at)
-        words = f"class {inside.arrays['labels'][k]}"
-        if inside.arrays["predicted"][k] != inside.arrays["labels"][k]:
-            words += f",\nread as {inside.arrays['predicted'][k]}"
+        words = f"class {labels[k]}"
+        if predicted[k] != labels[k]:
+            words += f",\nread as {predicted[k]}"
         rows[0].text(left + 0.5, 1.04, words, size=current_style().small, ha="center", va="bottom")
     for ax, name in zip(rows, ("input", "seen", "attention"), strict=True):
         ax.spines[:].set_visible(False)

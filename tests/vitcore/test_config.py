@@ -72,6 +72,7 @@ BAD: list[tuple[dict[str, object], str]] = [
     # stems
     ({"stem": "conv", "image_size": 12, "patch": 3}, "patch=3: stem=conv halves the image: a power of two"),
     ({"stem": "conv", "patch": 8, "stem.channels": [12, 24]}, "stem.channels=[12, 24]: the convolutions divide"),
+    ({"stem": "conv", "stem.patchify": 8}, "stem.patchify=8: the convolutions divide the side by 8, not by patch=4"),
     ({"stem": "conv", "stem.channels": [12, 0]}, "stem=conv: channels.1=0: at least 1"),
     ({"stem": "conv", "depth": 2, "stem.fewer_blocks": 2}, "stem.fewer_blocks=2: fewer than depth=2"),
     ({"stem": "hmlp", "width": 3}, "width=3: stem=hmlp begins with a quarter of it: at least 4"),

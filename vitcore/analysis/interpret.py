@@ -22,6 +22,7 @@ from vitcore.model.position.sites import rows_and_columns
 from vitcore.model.self_attention import SelfAttention
 from vitcore.model.vit import ViT
 from vitcore.runtime.device import compute_in_precision
+from vitcore.training.objectives import OBJECTIVE
 
 COMPONENTS = 28  # largest number of principal components of the filters, as in Figure 7
 IMAGES = 128  # default number of images: "128 example images" (D.7)
@@ -249,15 +250,16 @@ def inspect(model: ViT, data: Data, images: int = IMAGES) -> tuple[dict[str, np.
     labels = chosen.labels
     grid = model.grid(pixels)
     means, rolled = attention_means(model, data, pixels, grid)
-    with torch.no_grad():
-        predicted = compute_in_precision(config, model, data.standardize(pixels[:SHOWN])).argmax(dim=1)
     arrays = {
         "distance": means["distance"],
         "rollout": rolled,
         "images": pixels[:SHOWN],
         "labels": labels[:SHOWN],
-        "predicted": predicted,
     }
+    if OBJECTIVE[config.objective].labels:
+        with torch.no_grad():
+            logits = compute_in_precision(config, model, data.standardize(pixels[:SHOWN]))
+        arrays["predicted"] = logits.argmax(dim=1)
     facts: dict[str, Any] = {
         "images": len(pixels),
         "grid": list(grid),

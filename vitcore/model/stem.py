@@ -102,13 +102,12 @@ class ConvStem(Stem):
         options = cls.options(config)
         halved = math.prod(stride for _, _, stride in cls.convolutions(config))
         if halved != config.patch:
-            how = "by 2 at the first and wherever channels change"
+            keys = f"stem.channels={options.channels}"
+            how = " (by 2 at the first and wherever channels change)"
             if options.patchify:
-                how = f"with stem.patchify={options.patchify}"
-            raise ConfigError(
-                f"stem.channels={options.channels}: the convolutions divide the side by {halved} "
-                f"({how}), not by patch={config.patch}"
-            )
+                keys += f", stem.patchify={options.patchify}"
+                how = ""
+            raise ConfigError(f"{keys}: the convolutions divide the side by {halved}{how}, not by patch={config.patch}")
         fewer = options.fewer_blocks
         if fewer >= config.depth:
             raise ConfigError(f"stem.fewer_blocks={fewer}: fewer than depth={config.depth}, so that one is left")

@@ -166,7 +166,9 @@ def test_summary_of_b16_is_that_of_the_paper() -> None:
     assert attention.flops == 2 * 197 * 768 * 4 * 768 + 2 * 2 * 197 * 197 * 768
 
 
-@pytest.mark.parametrize("settings", [{}, {"pool": "gap", "stem": "conv"}, {"registers": 2}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{}, {"pool": "gap", "stem": "conv"}, {"registers": 2}, {"objective": "dino"}], ids=str
+)
 def test_arrays_are_plain_numbers_of_the_shapes_that_the_figures_expect(settings: dict[str, object]) -> None:
     model = made(**settings)
     arrays, facts = inspect(model, load(model.config), 10)
@@ -174,6 +176,7 @@ def test_arrays_are_plain_numbers_of_the_shapes_that_the_figures_expect(settings
     assert {name: arrays[name].shape for name in expected} == expected
     assert all(np.isfinite(array).all() for array in arrays.values())
     assert {str(array.dtype) for array in arrays.values()} <= {"float32", "int64", "uint8"}
+    assert ("predicted" in arrays) == ("objective" not in settings)
     assert facts["images"] == 10
     assert facts["uniform_distance"] == pytest.approx(mean_distance(torch.ones(1, 1, 16, 16), (4, 4), 2, 0).item())
     assert 0 < arrays["distance"].min() < arrays["distance"].max() < 8 * math.sqrt(2)
