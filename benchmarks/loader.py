@@ -172,7 +172,7 @@ def beside_hfds(home: Path) -> None:
             ImageOps.fit(Image.open(io.BytesIO(content)).convert("RGB"), (SIDE, SIDE), Image.Resampling.BILINEAR)
 
     sides: dict[str, Callable[[], object]] = {
-        "ours": lambda: read_images(listing, SIDE, 3),
+        "ours": lambda: read_images(listing, (SIDE, SIDE), 3),
         "timm's hfds": lambda: [image for image, _ in reader],
         "Pillow alone": floor,
     }

@@ -36,7 +36,7 @@ def random_images(config: Config) -> Data:
     """Return BATCHES batches of random uint8 images and labels. A step takes as long as with real images."""
     generator = torch.Generator().manual_seed(0)
     count = BATCHES * config.batch
-    size = (count, config.channels, config.image_size, config.image_size)
+    size = (count, config.channels, *config.image_shape)
     pixels = torch.randint(256, size, generator=generator, dtype=torch.uint8)
     labels = torch.randint(config.classes, (count,), generator=generator)
     some = Images(pixels, labels, np.arange(count))

@@ -243,7 +243,7 @@ def other_resolution(slot: str, name: str) -> None:
     """Check that images of another size give finite logits, or a ValueError that names the variant or the sizes."""
     config = tiny(slot, name)
     model = ViT(config)
-    side = config.image_size
+    side, _ = config.image_shape
     for height, width in [(2 * side, 2 * side), (side + config.patch, 2 * side)]:
         try:
             logits = model(torch.randn(2, config.channels, height, width))
@@ -318,7 +318,7 @@ def logits_and_gradients(run: Callable[[Tensor], Tensor], model: ViT, images: Te
 
 def some_images(config: Config) -> Tensor:
     generator = torch.Generator().manual_seed(0)
-    size = (2, config.channels, config.image_size, config.image_size)
+    size = (2, config.channels, *config.image_shape)
     return torch.randn(size, dtype=torch.float64, generator=generator)
 
 

@@ -4,9 +4,10 @@ The name of a field is also its key in overrides and on the command line, and it
 depends on the parts: whether their variants exist, and whether the settings fit together.
 """
 
+import re
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from commonfloor.options import AnyOptions, ConfigError, Options
 
@@ -18,9 +19,29 @@ Fraction = Annotated[float, Field(gt=0, le=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
+Shape = tuple[int, int]  # height and width of an image in pixels
+LARGEST_SIDE = 2**16  # pixels
 Kernel = Literal["fastest", "pinned"]
 KERNELS = get_args(Kernel)
 HOW_IT_RUNS = frozenset({"device", "threads", "compile", "cuda_graph", "attention", "micro_batch", "gpus"})
+
+
+def image_shape(size: object) -> Shape:
+    """Return height and width of a size, such as 224 or "224x448"; raise ConfigError if it is none."""
+    found = re.fullmatch(r"([1-9]\d{0,5})(?:x([1-9]\d{0,5}))?", str(size), re.ASCII)
+    if found:
+        shape = int(found[1]), int(found[2] or found[1])
+        if max(shape) <= LARGEST_SIDE and (found[2] or isinstance(size, int)):
+            return shape
+    raise ConfigError(
+        f"image_size={size}: a whole number from 1 to {LARGEST_SIDE:,}, or height x width, such as 224x448"
+    )
+
+
+def size_name(shape: Shape) -> int | str:
+    """Return the side of a square, or the text "224x448": the value of `image_size` for images of `shape`."""
+    height, width = shape
+    return height if height == width else f"{height}x{width}"
 
 
 class Settings(Options):
@@ -36,7 +57,9 @@ class Settings(Options):
     #: The built-in dataset `digits`, a downloaded dataset, `imagefolder:PATH`, `hf:PATH`, `parquet:GLOB`, `wds:GLOB`,
     #: a pack, or a name that ablate.toml maps to a folder.
     data: str = "digits"
-    image_size: Count  #: Height and width of the model's input in pixels. From the data unless set.
+    #: Height and width of the model's input in pixels: a number, or `224x448` for 224 rows of 448 pixels. From the data
+    #: unless set. Of each image, the largest centered window of that shape is resized.
+    image_size: Annotated[int | str, BeforeValidator(lambda size: size_name(image_shape(size)))]
     channels: Count  #: Number of channels of an image. From the data unless set.
     classes: Annotated[int, Field(ge=2, le=2**20)]  #: Number of classes. From the data unless set.
     data_fraction: Fraction = 1.0  #: Fraction of each class's training images to use. 0.3 includes the images of 0.1.
@@ -59,7 +82,7 @@ class Settings(Options):
     block: str = "pre"  #: Order of norms and branches in a block.
     self_attention: str = "full"  #: Kind of self-attention.
     embedding_norm: bool = False  #: Whether tokens are normalized before the first block.
-    patch: Count = 4  #: Height and width of a patch in pixels, a divisor of `image_size`.
+    patch: Count = 4  #: Height and width of a patch in pixels, a divisor of both sides of `image_size`.
     position: str = "1d"  #: Position embedding, or two that act at different sites, such as `1d+rope2d`.
     #: Site of the position embedding: `input`, `every-layer` or `shared`. Empty: the first that `position` allows.
     position_at: str = ""
@@ -134,9 +157,22 @@ class Settings(Options):
     gpus: Count = 1  #: Number of ranks, each with a part of every batch: GPUs, or processes with `device=cpu`.
 
     @property
+    def image_shape(self) -> Shape:
+        """The height and the width of the model's input in pixels."""
+        return image_shape(self.image_size)
+
+    def square_side(self, what: str) -> int:
+        """Return the side of square images; raise ConfigError for others, which `what` does not take."""
+        height, width = self.image_shape
+        if height != width:
+            raise ConfigError(f"image_size={self.image_size}: {what} takes square images only: a whole number")
+        return height
+
+    @property
     def grid(self) -> tuple[int, int]:
         """The number of rows and of columns of patches."""
-        return self.image_size // self.patch, self.image_size // self.patch
+        height, width = self.image_shape
+        return height // self.patch, width // self.patch
 
     @property
     def layers(self) -> int:

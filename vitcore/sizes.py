@@ -98,8 +98,8 @@ def sizes(model: object) -> dict[str, float]:
 
 def check_sizes(config: Settings) -> None:
     """Raise ConfigError if heads or patches do not divide their whole, patches are too many or the MLP is empty."""
-    check_divides("heads", config.heads, "width", config.width)
-    check_divides("patch", config.patch, "image_size", config.image_size)
+    check_divides("heads", config.heads, f"width={config.width}", config.width)
+    check_divides("patch", config.patch, f"image_size={config.image_size}", *config.image_shape)
     rows, columns = config.grid
     if rows * columns > MOST_PATCHES:
         raise ConfigError(
@@ -111,10 +111,11 @@ def check_sizes(config: Settings) -> None:
         raise ConfigError(f"mlp_ratio={config.mlp_ratio}: of width={config.width}: {least}")
 
 
-def check_divides(part: str, number: int, whole: str, total: int) -> None:
+def check_divides(part: str, number: int, whole: str, *totals: int) -> None:
+    total = math.gcd(*totals)
     if total % number:
         allowed = joined_names(divisors(total, number))
-        raise ConfigError(f"{part}={number} does not divide {whole}={total}: one of {allowed}")
+        raise ConfigError(f"{part}={number} does not divide {whole}: one of {allowed}")
 
 
 def divisors(number: int, near: int) -> list[int]:

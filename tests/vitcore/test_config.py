@@ -142,7 +142,7 @@ def test_bad_setting_is_one_clear_line(settings: dict[str, object], message: str
 
 
 LARGEST: dict[str, int] = {
-    **dict.fromkeys(("image_size", "width", "registers", "gpus", "evaluations"), 2**16),
+    **dict.fromkeys(("width", "registers", "gpus", "evaluations"), 2**16),
     **dict.fromkeys(("classes", "batch", "micro_batch"), 2**20),
     **dict.fromkeys(("depth", "mlp_ratio", "threads"), 1024),
     **dict.fromkeys(("steps", "epochs"), 10**8),

@@ -150,7 +150,7 @@ def summary(config: Settings) -> list[PartCost]:
     """
     with torch.device("meta"):
         model = ViT(config)
-        images = torch.empty(1, config.channels, config.image_size, config.image_size)
+        images = torch.empty(1, config.channels, *config.image_shape)
     names = {module: name for name, module in named_parts(model)}
     shapes: dict[str, list[int]] = {}
 

@@ -57,12 +57,12 @@ class Dense(Eval):
     def check(self, config: Settings) -> None:
         if config.model:
             raise ConfigError(f"eval {self.with_value('dense')}: the tokens of model={config.model} are not known")
-        dense_data.find(self.value, None, config.image_size, config.channels)
+        dense_data.find(self.value, None, config.square_side(f"eval {self.with_value('dense')}"), config.channels)
 
     def compute(self, model: Model, data_dir: Path | None = None) -> Computed:
         assert isinstance(model, ViT), "`check` takes no other"
         config = model.config
-        train, val = dense_data.find(self.value, data_dir, config.image_size, config.channels)
+        train, val = dense_data.find(self.value, data_dir, config.image_shape[0], config.channels)
         standard = trial_data(model, data_dir).with_levels(describe(config.data, data_dir).levels, 256)
         probe = TokenProbe(model, standard)
         notes = []
@@ -90,8 +90,7 @@ class TokenProbe:
     def __init__(self, model: ViT, data: Data) -> None:
         self.model = model
         self.data = data
-        size = model.config.image_size
-        self.grid = model.grid(torch.empty(1, model.config.channels, size, size))
+        self.grid = model.grid(torch.empty(1, model.config.channels, *model.config.image_shape))
         self.mean = torch.zeros(())
         self.std = torch.zeros(())
         self.weight = torch.zeros(())

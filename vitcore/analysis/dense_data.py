@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from commonfloor.files import read_bytes
 from commonfloor.options import ConfigError
 from vitcore.data.dataset import Bytes
-from vitcore.data.decode import LARGEST, SUFFIXES, middle_square, open_image, upright
+from vitcore.data.decode import LARGEST, SUFFIXES, middle_window, open_image, upright
 from vitcore.data.homes import data_homes
 from vitcore.data.lookup import searched_folders
 from vitcore.data.shuffle import generator
@@ -103,7 +103,7 @@ def read_image(file: Path, size: int, channels: int) -> Bytes:
     """Return an image's middle square (C, S, S); raise ConfigError if it cannot be read."""
     try:
         with open_image(file) as opened:
-            pixels = middle_square(opened, size, channels)
+            pixels = middle_window(opened, (size, size), channels)
     except ValueError as error:
         raise ConfigError(f"{file}: {error}") from None
     return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)

@@ -18,12 +18,12 @@ from vitcore.data.splits import Data, Images, load
 from vitcore.data.test_sets import NAME, find_test_set
 from vitcore.model.build import Model, check_patch, zero_model
 from vitcore.model.vit import ViT
-from vitcore.settings import Settings
+from vitcore.settings import Settings, Shape, image_shape, size_name
 from vitcore.training.evaluation import ACCURACY, LOSS
 
 
 class OtherImages(Eval):
-    """test@SIZE: images of SIZE x SIZE pixels, resized from the originals or a pack. test@patchP: patches of P.
+    """test@SIZE: images of SIZE pixels a side, or of 224x448, from the originals or a pack. test@patchP: patches of P.
 
     test@DATA: the test images of another dataset whose classes are, by name, some or all of the trial's. Only its
     classes compete for the prediction, as in ImageNet-R and ImageNet-A.
@@ -39,12 +39,16 @@ class OtherImages(Eval):
     @property
     def patch(self) -> int:
         """The size of patches, or 0 for that of training."""
-        return self.number_after("patch")
+        found = re.fullmatch(r"patch([1-9]\d*)", self.value)
+        return int(found[1]) if found else 0
 
     @property
-    def size(self) -> int:
-        """The size of images, or 0 for that of training."""
-        return self.number_after("")
+    def size(self) -> int | str:
+        """The size of images, such as 384 or "224x448", or 0 for that of training."""
+        found = re.fullmatch(r"[1-9]\d*(x[1-9]\d*)?", self.value)
+        if not found:
+            return 0
+        return self.value if found[1] else int(self.value)
 
     @property
     def data(self) -> str:
@@ -55,11 +59,6 @@ class OtherImages(Eval):
     def label_suffix(self) -> str:
         return f" on {self.data}" if self.data else ""
 
-    def number_after(self, prefix: str) -> int:
-        """Return the number in a value such as patch8 after its prefix, or 0 for other values."""
-        match = re.fullmatch(prefix + r"([1-9]\d*)", self.value)
-        return int(match[1]) if match else 0
-
     def check(self, config: Settings) -> None:
         check_predicts_classes(self.with_value("test"), config)
         if self.patch:
@@ -67,7 +66,7 @@ class OtherImages(Eval):
         elif self.data:
             check_data(config, self.data)
         else:
-            check_size(config, self.size)
+            check_size(config, image_shape(self.size))
 
     def compute(self, model: Model, data_dir: Path | None = None) -> Computed:
         self.check(model.config)
@@ -78,7 +77,7 @@ class OtherImages(Eval):
                 return self.measured(model, trained, trained.test)
         if self.data:
             return self.on_other_data(model, trained, data_dir)
-        resized = load(model.config.model_copy(update={"image_size": self.size}), data_dir).test
+        resized = load(model.config.model_copy(update={"image_size": size_name(image_shape(self.size))}), data_dir).test
         return self.measured(model, trained, resized.to(trained.mean.device))
 
     def measured(self, model: Model, trained: Data, images: Images) -> Computed:
@@ -95,7 +94,7 @@ class OtherImages(Eval):
         config = model.config
         test_set = find_test_set(self.data, data_dir)
         classes = test_set.trained_labels(describe(config.data, data_dir), f"eval test@{self.data}")
-        images = test_set.load(config.image_size, config.channels).to(trained.mean.device)
+        images = test_set.load(config.image_shape, config.channels).to(trained.mean.device)
         rescaled = trained.with_levels(describe(config.data, data_dir).levels, test_set.levels)
         logits = batch_outputs(model, config, rescaled, images)[:, classes]  # (n, classes of the dataset)
         details = {"images": len(images), "classes": len(classes), "data_sha256": sha256_of(test_set.fingerprint())}
@@ -126,10 +125,11 @@ def check_data(config: Settings, name: str) -> None:
         test_set.trained_labels(trained, where)
 
 
-def check_size(config: Settings, size: int) -> None:
-    if not config.model and (size < config.patch or size % config.patch):
+def check_size(config: Settings, shape: Shape) -> None:
+    size = size_name(shape)
+    if not config.model and any(side % config.patch for side in shape):
         raise ConfigError(f"images of {size} pixels: patch={config.patch} does not divide them")
-    model, images = zero_model(config, size)
+    model, images = zero_model(config, shape)
     try:
         with torch.no_grad():
             model(images)

@@ -36,7 +36,7 @@ from vitcore.data.augment_stages import (
 )
 from vitcore.data.lookup import describe
 from vitcore.runtime.device import send
-from vitcore.settings import Settings
+from vitcore.settings import Settings, Shape
 from vitcore.variant import Variant
 
 
@@ -85,13 +85,13 @@ class Staged(Augment):
         return version
 
     def __call__(self, images: Tensor, rng_keys: Tensor) -> Tensor:
-        choices = self.choices(rng_keys, images.shape[-1])
+        choices = self.choices(rng_keys, (images.shape[2], images.shape[3]))
         fixed = images.device.type != "cpu" and augments_in_graph(self, images[0].numel())
         return self.apply(images, send(choices, images.device) if fixed else choices, fixed)
 
-    def choices(self, rng_keys: Tensor, side: int) -> Tensor:
-        """Draw the choices (B, n), int64, of all stages, for images of side `side`. rng_keys: (B,), on the CPU."""
-        return torch.cat([part.choices(rng_keys, side) for part in self.parts], dim=1)
+    def choices(self, rng_keys: Tensor, stored: Shape) -> Tensor:
+        """Draw the choices (B, n), int64, of all stages, for images of shape `stored`. rng_keys: (B,), on the CPU."""
+        return torch.cat([part.choices(rng_keys, stored) for part in self.parts], dim=1)
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
         """Return images augmented by the choices (B, n), and leave `images` unchanged. fixed: see `Stage.apply`."""

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from commonfloor.options import ConfigError
 from vitcore.data import image_ops
-from vitcore.data.boxes import Interpolation, crop_by_products, random_boxes
+from vitcore.data.boxes import Interpolation, box_like, crop_by_products, largest_window, random_boxes
 from vitcore.data.lookup import describe
 from vitcore.keyed_random import integers_on_cpu, site_code, uniforms
 from vitcore.runtime.device import send
-from vitcore.settings import Settings
+from vitcore.settings import Settings, Shape
 from vitcore.variant import Variant
 
 GROUP = 64  # number of images resized at once on a GPU, which limits the memory used
@@ -51,8 +51,8 @@ class Stage:
     def check(cls, config: Settings, options: Any) -> None:
         """Raise ConfigError if the stage cannot be applied to images of `config`."""
 
-    def choices(self, rng_keys: Tensor, side: int) -> Tensor:
-        """Draw the choices (B, draws), int64, for images of `side` x `side` pixels. rng_keys: (B,), on the CPU."""
+    def choices(self, rng_keys: Tensor, stored: Shape) -> Tensor:
+        """Draw the choices (B, draws), int64, for images of shape `stored`. rng_keys: (B,), on the CPU."""
         raise NotImplementedError
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
@@ -70,7 +70,7 @@ class RandomFlip(Stage):
     does = frozenset({"flip"})
     draws = 1
 
-    def choices(self, rng_keys: Tensor, side: int) -> Tensor:
+    def choices(self, rng_keys: Tensor, stored: Shape) -> Tensor:
         return integers_on_cpu(2, rng_keys, site_code("flip"), 1)
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
@@ -103,26 +103,27 @@ class RandomShift(Stage):
 
     @classmethod
     def check(cls, config: Settings, options: ShiftOptions) -> None:
-        if options.pad >= config.image_size:
+        if options.pad >= min(config.image_shape):
             raise ConfigError(f"augment.pad={options.pad}: less than image_size={config.image_size}")
 
-    def choices(self, rng_keys: Tensor, side: int) -> Tensor:
+    def choices(self, rng_keys: Tensor, stored: Shape) -> Tensor:
         return integers_on_cpu(2 * self.pad + 1, rng_keys, site_code("crop"), 2)
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
         pad = [self.pad] * 4
-        side = images.shape[-1]
+        rows, columns = images.shape[-2:]
         if self.fill == "zeros":
             padded = F.pad(images, pad)
         else:
             padded = F.pad(images.float(), pad, mode="reflect").to(torch.uint8)  # which takes floats on a GPU
         if fixed or images.device.type != "cpu":
             top, left = send(choices, images.device).unbind(1)
-            windows = padded.unfold(2, side, 1).unfold(3, side, 1)  # (B, C, places, places, S, S)
+            windows = padded.unfold(2, rows, 1).unfold(3, columns, 1)  # (B, C, places, places, H, W)
             return windows[torch.arange(len(images), device=images.device), :, top, left]
         cropped = torch.empty_like(images, memory_format=torch.contiguous_format)
         for crop, image, (top, left) in zip(cropped.numpy(), padded.numpy(), choices.tolist(), strict=True):
-            crop[...] = image[:, top : top + side, left : left + side]  # on a CPU, NumPy is faster one image at a time
+            # on a CPU, NumPy is faster one image at a time
+            crop[...] = image[:, top : top + rows, left : left + columns]
         return cropped
 
 
@@ -135,45 +136,49 @@ class BoxOptions(Variant.Options):
 
 
 class RandomBox(Stage):
-    """A random box of the image, resized with antialiasing to `image_size` pixels a side.
+    """A random box of the image, resized with antialiasing to `image_size`.
 
-    The box has the distribution of torchvision's RandomResizedCrop with scale=(area, 1) and ratio=(1 / ratio, ratio).
+    The box has the distribution of torchvision's RandomResizedCrop with scale=(area, 1) and, for square images,
+    ratio=(1 / ratio, ratio). Both numbers are multiplied by the model's width over its height for others.
     """
 
     does = frozenset({"resized crop"})
     draws = 4  # top, left, height and width of the box
 
     def __init__(self, config: Settings, options: BoxOptions) -> None:
-        self.size = config.image_size
+        self.shape = config.image_shape
         self.area = options.area
         self.ratio = options.ratio
         self.interpolation = options.interpolation
 
-    def choices(self, rng_keys: Tensor, side: int) -> Tensor:
-        return random_boxes(rng_keys, side, (self.area, 1.0), self.ratio)
+    def choices(self, rng_keys: Tensor, stored: Shape) -> Tensor:
+        return random_boxes(rng_keys, stored, (self.area, 1.0), self.ratio, self.shape[1] / self.shape[0])
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
         if fixed or images.device.type != "cpu":  # one image at a time would take three launches each
             groups = zip(torch.split(images, GROUP), torch.split(send(choices, images.device), GROUP), strict=True)
-            return torch.cat([crop_by_products(some, boxes, self.size, self.interpolation) for some, boxes in groups])
-        pieces = images.new_empty((*images.shape[:2], self.size, self.size))  # channels first
+            return torch.cat([crop_by_products(some, boxes, self.shape, self.interpolation) for some, boxes in groups])
+        pieces = images.new_empty((*images.shape[:2], *self.shape))  # channels first
         for image, (top, left, height, width), piece in zip(images, choices.tolist(), pieces, strict=True):
             box = image[None, :, top : top + height, left : left + width]
-            piece[:] = F.interpolate(box, (self.size, self.size), mode=self.interpolation, antialias=True)[0]
+            piece[:] = F.interpolate(box, self.shape, mode=self.interpolation, antialias=True)[0]
         return pieces
 
 
-def center_crop(images: Tensor, crop: int, size: int) -> Tensor:
-    """Return the middle square of uint8 images (B, C, S, S), `crop` pixels a side, resized to (B, C, size, size)."""
-    first = round((images.shape[-1] - crop) / 2)  # as in torchvision's center_crop
-    middle = images[:, :, first : first + crop, first : first + crop]
-    if crop == size:
+def center_crop(images: Tensor, crop: int, shape: Shape) -> Tensor:
+    """Return uint8 images (B, C, S, S) resized to (B, C, *shape).
+
+    Of the middle square, `crop` pixels a side, the largest centered window with the aspect of `shape` is resized.
+    """
+    height, width = largest_window((crop, crop), shape[1] / shape[0])
+    top, left = (round((images.shape[-1] - length) / 2) for length in (height, width))  # as torchvision's center_crop
+    middle = images[:, :, top : top + height, left : left + width]
+    if (height, width) == shape:
         return middle.contiguous()
     if images.device.type == "cpu":
-        return F.interpolate(middle, (size, size), mode="bilinear", antialias=True).contiguous()
-    box = torch.zeros(len(images), 4, dtype=torch.int64, device=images.device)
-    box[:, 2:] = crop  # made on the device, so that a CUDA graph can hold it
-    return crop_by_products(middle, box, size)
+        return F.interpolate(middle, shape, mode="bilinear", antialias=True).contiguous()
+    boxes = box_like(torch.empty(len(images), 4, dtype=torch.int64, device=images.device), 0, 0, height, width)
+    return crop_by_products(middle, boxes, shape)
 
 
 class Operation(NamedTuple):
@@ -240,10 +245,10 @@ class RandomDistortion(Distortion):
         self.magnitude = options.magnitude
         self.draws = 3 * self.layers  # an operation for each layer, then a level for each, then a sign for each
         self.magnitudes: dict[torch.device, tuple[Tensor, Tensor]] = {}
-        translation = 150 / 331 * config.image_size
-        self.operations = operations_with(shear=0.3, translation=translation, angle=30.0, enhancement=0.9, bits=4)
+        down, across = (150 / 331 * side for side in config.image_shape)
+        self.operations = operations_with(0.3, down, across, angle=30.0, enhancement=0.9, bits=4)
 
-    def choices(self, rng_keys: Tensor, side: int) -> Tensor:
+    def choices(self, rng_keys: Tensor, stored: Shape) -> Tensor:
         return torch.cat([self.chosen(rng_keys), self.levels(rng_keys), signs(rng_keys, self.layers)], dim=1)
 
     def chosen(self, rng_keys: Tensor) -> Tensor:
@@ -272,7 +277,7 @@ class TrivialDistortion(RandomDistortion):
 
     def __init__(self, config: Settings, options: Any) -> None:
         super().__init__(config, RandAugmentOptions(layers=1))
-        self.operations = operations_with(shear=0.99, translation=32.0, angle=135.0, enhancement=0.99, bits=6)
+        self.operations = operations_with(0.99, down=32.0, across=32.0, angle=135.0, enhancement=0.99, bits=6)
 
     def levels(self, rng_keys: Tensor) -> Tensor:
         return integers_on_cpu(LEVELS, rng_keys, site_code("magnitude"), 1)
@@ -291,8 +296,8 @@ class PolicyDistortion(RandomDistortion):
         from torchvision.transforms import AutoAugment, AutoAugmentPolicy  # late: takes seconds
 
         super().__init__(config, RandAugmentOptions(layers=2))
-        translation = 150 / 331 * config.image_size
-        self.operations = operations_with(0.3, translation, 30.0, 0.9, bits=4, levels=10)
+        down, across = (150 / 331 * side for side in config.image_shape)
+        self.operations = operations_with(0.3, down, across, 30.0, 0.9, bits=4, levels=10)
         self.operations.append(Operation(image_ops.invert))
         pairs = []
         for pair in AutoAugment(AutoAugmentPolicy(options.policy)).policies:
@@ -326,7 +331,7 @@ class TimmDistortion(RandomDistortion):
     def __init__(self, config: Settings, options: TimmRandAugmentOptions) -> None:
         super().__init__(config, RandAugmentOptions(layers=options.layers))
         self.options = options
-        self.operations = timm_operations(0.45 * config.image_size)
+        self.operations = timm_operations(0.45, config.image_shape)
 
     def chosen(self, rng_keys: Tensor) -> Tensor:
         operations = 1 + integers_on_cpu(len(self.operations) - 1, rng_keys, site_code("operation"), self.layers)
@@ -360,7 +365,7 @@ class ThreeDistortions(Distortion):
         one_of_three: list[image_ops.Operation] = [image_ops.gray, image_ops.solarize, image_ops.gaussian_blur]
         self.operations = list(map(Operation, one_of_three))
 
-    def choices(self, rng_keys: Tensor, side: int) -> Tensor:
+    def choices(self, rng_keys: Tensor, stored: Shape) -> Tensor:
         flips = integers_on_cpu(2, rng_keys, site_code("flip"), 1)
         operation = integers_on_cpu(3, rng_keys, site_code("one of three"), 1)
         radius = integers_on_cpu(STEPS, rng_keys, site_code("radius"), 1)
@@ -392,18 +397,18 @@ def signs(rng_keys: Tensor, elements: int) -> Tensor:
 
 
 def operations_with(
-    shear: float, translation: float, angle: float, enhancement: float, bits: int, levels: int = LEVELS
+    shear: float, down: float, across: float, angle: float, enhancement: float, bits: int, levels: int = LEVELS
 ) -> list[Operation]:
     """Return torchvision's 14 operations, in the order of NAMES, with the given amounts at the largest level.
 
-    shear: pixels per row or column. translation: pixels. angle: degrees. enhancement: change of the factors of
-    brightness, color, contrast and sharpness. bits: number of low bits that posterize sets to 0.
+    shear: pixels per row or column. down, across: pixels of translation. angle: degrees. enhancement: change of the
+    factors of brightness, color, contrast and sharpness. bits: number of low bits that posterize sets to 0.
     """
     signed: dict[image_ops.Operation, float] = {
         image_ops.shear_x: shear,
         image_ops.shear_y: shear,
-        image_ops.translate_x: translation,
-        image_ops.translate_y: translation,
+        image_ops.translate_x: across,
+        image_ops.translate_y: down,
         image_ops.rotate: angle,
         image_ops.brightness: enhancement,
         image_ops.color: enhancement,
@@ -420,17 +425,19 @@ def operations_with(
     ]
 
 
-def timm_operations(translation: float) -> list[Operation]:
+def timm_operations(translation: float, shape: Shape) -> list[Operation]:
     """Return the identity and the 15 increasing operations of timm's RandAugment, with FINE levels from 0 to 10.
 
-    translation: the largest, in pixels. As in timm, pixels are interpolated, and gray lies outside the image.
+    translation: the largest, as a fraction of the side. shape: of the images. As in timm, pixels are interpolated, and
+    gray lies outside the image.
     """
+    rows, columns = shape
     level = torch.arange(FINE) / (FINE - 1)
     moves = {
         image_ops.shear_x.matrix: 0.3,
         image_ops.shear_y.matrix: 0.3,
-        image_ops.slide_x: translation,
-        image_ops.slide_y: translation,
+        image_ops.slide_x: translation * columns,
+        image_ops.slide_y: translation * rows,
         image_ops.rotate.matrix: 30.0,
     }
     operations = [Operation(image_ops.identity)]

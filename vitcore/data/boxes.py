@@ -7,56 +7,78 @@ import torch
 from torch import Tensor
 
 from vitcore.keyed_random import site_code, uniforms
+from vitcore.settings import Shape
 
 Interpolation = Literal["bilinear", "bicubic"]
 TRIES = 10  # random boxes per image
 BOX = site_code("box")
 
 
-def random_boxes(rng_keys: Tensor, side: int, areas: tuple[float, float], ratio: float) -> Tensor:
-    """Return a random box (top, left, height, width) for each image of `side` x `side` pixels: (B, 4), int64.
+def largest_window(stored: Shape, aspect: float) -> Shape:
+    """Return the largest height and width in an image `stored` whose width over height is `aspect`, in whole pixels."""
+    rows, columns = stored
+    if columns > rows * aspect:
+        return rows, max(1, round(rows * aspect))
+    return max(1, round(columns / aspect)), columns
 
-    areas: the smallest and the largest fraction of the image. ratio: the largest of the longer side to the shorter. The
-    first of ten boxes that fits is taken, or the whole image if none fits. rng_keys: (B,), on any device.
+
+def random_boxes(
+    rng_keys: Tensor, stored: Shape, areas: tuple[float, float], ratio: float, middle: float = 1.0
+) -> Tensor:
+    """Return a random box (top, left, height, width) for each image of shape `stored`: (B, 4), int64.
+
+    areas: the smallest and the largest fraction of the image. The box's width over its height is between middle / ratio
+    and middle * ratio. The first of ten boxes that fits is taken. If none fits, it is the largest centered window of
+    the nearest aspect to the image's. rng_keys: (B,), on any device.
     """
+    rows, columns = stored
     uniform = uniforms(rng_keys, BOX, 4 * TRIES).view(-1, TRIES, 4)
     share, aspect, down, across = uniform.unbind(dim=2)  # (B, TRIES)
-    pixels = side**2 * (areas[0] + (areas[1] - areas[0]) * share)
-    aspect = ((2 * aspect - 1) * math.log(ratio)).exp()
+    pixels = rows * columns * (areas[0] + (areas[1] - areas[0]) * share)
+    aspect = middle * ((2 * aspect - 1) * math.log(ratio)).exp()
     width = (pixels * aspect).sqrt().round()
     height = (pixels / aspect).sqrt().round()
-    fits = (width > 0) & (width <= side) & (height > 0) & (height <= side)
-    top = (down * (side - height + 1)).floor()
-    left = (across * (side - width + 1)).floor()
+    fits = (width > 0) & (width <= columns) & (height > 0) & (height <= rows)
+    top = (down * (rows - height + 1)).floor()
+    left = (across * (columns - width + 1)).floor()
     tries = torch.stack([top, left, height, width], dim=2).long()  # (B, TRIES, 4)
     first_fit = tries[torch.arange(len(rng_keys), device=rng_keys.device), fits.int().argmax(dim=1)]
-    whole = torch.zeros_like(first_fit)
-    whole[:, 2:] = side  # made on the device, so that a CUDA graph can hold it
-    return torch.where(fits.any(dim=1, keepdim=True), first_fit, whole)
+    nearest = min(max(columns / rows, middle / ratio), middle * ratio)
+    height_left, width_left = largest_window(stored, nearest)
+    fallback = box_like(first_fit, (rows - height_left) // 2, (columns - width_left) // 2, height_left, width_left)
+    return torch.where(fits.any(dim=1, keepdim=True), first_fit, fallback)
 
 
-def crop_by_products(images: Tensor, boxes: Tensor, size: int, interpolation: Interpolation = "bilinear") -> Tensor:
-    """Crop uint8 images (B, C, S, S) to their boxes (B, 4) and resize the crops to (B, C, size, size).
+def box_like(boxes: Tensor, *box: int) -> Tensor:
+    """Return `box` for each of the images of `boxes` (B, 4), made on the device, so that a CUDA graph can hold it."""
+    same = torch.empty_like(boxes)
+    for column, value in enumerate(box):
+        same[:, column] = value
+    return same
+
+
+def crop_by_products(images: Tensor, boxes: Tensor, shape: Shape, interpolation: Interpolation = "bilinear") -> Tensor:
+    """Crop uint8 images (B, C, H, W) to their boxes (B, 4) and resize the crops to `shape`.
 
     Pixels differ from those of `F.interpolate` by at most one level, because matrix products round differently.
     """
     plain = images.to(torch.float32, memory_format=torch.contiguous_format)
-    return resized_boxes(plain, boxes, size, interpolation).round_().clamp_(0, 255).to(torch.uint8)
+    return resized_boxes(plain, boxes, shape, interpolation).round_().clamp_(0, 255).to(torch.uint8)
 
 
-def resized_boxes(images: Tensor, boxes: Tensor, size: int, interpolation: Interpolation = "bilinear") -> Tensor:
-    """Return the boxes (B, 4) of float images (B, C, S, S), resized with antialiasing to (B, C, size, size).
+def resized_boxes(images: Tensor, boxes: Tensor, shape: Shape, interpolation: Interpolation = "bilinear") -> Tensor:
+    """Return the boxes (B, 4) of float images (B, C, H, W), resized with antialiasing to (B, C, h, w).
 
     boxes: top, left, height and width in pixels, on the images' device. Bicubic resizing is for values from 0 to 255,
     which it rounds and clamps after the first axis, as PyTorch and PIL do.
     """
     top, left, height, width = boxes.unbind(dim=1)
-    rows = resize_weights(top, height, size, images.shape[2], interpolation).to(images.dtype)  # (B, size, H)
-    columns = resize_weights(left, width, size, images.shape[3], interpolation).to(images.dtype)  # (B, size, W)
-    narrow = images @ columns[:, None].transpose(2, 3)  # (B, C, S, size)
+    rows = resize_weights(top, height, shape[0], images.shape[2], interpolation).to(images.dtype)  # (B, h, H)
+    columns = resize_weights(left, width, shape[1], images.shape[3], interpolation).to(images.dtype)  # (B, w, W)
+    narrow = images @ columns[:, None].transpose(2, 3)  # (B, C, H, w)
     if interpolation == "bicubic":
         narrow = narrow.round_().clamp_(0, 255)
-    return rows[:, None] @ narrow  # (B, C, size, size), separable by axis
+    return rows[:, None] @ narrow  # (B, C, h, w), separable by axis
 
 
 def resize_weights(start: Tensor, length: Tensor, size: int, side: int, interpolation: Interpolation) -> Tensor:

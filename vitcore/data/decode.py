@@ -15,6 +15,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from commonfloor.files import read_bytes
 from commonfloor.messages import reason
 from vitcore.data.dataset import Bytes
+from vitcore.settings import Shape
 
 IMAGE_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")  # others, such as EPS, may start programs
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
@@ -100,12 +101,16 @@ def needs_decoding(image: Image.Image, content: bytes) -> bool:
     return image.format != "WEBP"  # of which opening reads all
 
 
-def middle_square(image: Image.Image, size: int, channels: int) -> Bytes:
-    """Return an image's middle square, resized to uint8 (size, size[, 3]); raise ValueError if it cannot be decoded."""
+def middle_window(image: Image.Image, shape: Shape, channels: int) -> Bytes:
+    """Return the largest centered window of the aspect of `shape`, resized to uint8 (*shape[, 3]).
+
+    Raises ValueError if the image cannot be decoded.
+    """
+    height, width = shape
     try:
         plain = upright(image).convert("L" if channels == 1 else "RGB")
-        if plain.size != (size, size):
-            plain = ImageOps.fit(plain, (size, size), Image.Resampling.BILINEAR)
+        if plain.size != (width, height):
+            plain = ImageOps.fit(plain, (width, height), Image.Resampling.BILINEAR)
     except Exception as error:  # Pillow's decoders raise many types
         raise unreadable_error(error) from None
     return np.asarray(plain, np.uint8)

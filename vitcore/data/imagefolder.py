@@ -28,11 +28,12 @@ from vitcore.data.decode import (
     Facts,
     facts,
     is_translucent,
-    middle_square,
+    middle_window,
     open_content,
     unreadable_error,
 )
 from vitcore.data.shuffle import Indices, stratified_split
+from vitcore.settings import Shape
 
 TEST_SHARE = 0.2
 TRAIN = ("train", "training")  # names of the folder of training images, in small or large letters
@@ -330,11 +331,14 @@ def in_threads(work: Callable[[File], Result], files: Sequence[File]) -> Iterato
             yield from results
 
 
-def read_images(listing: Listing[StoredImage], size: int, channels: int) -> Raw:
-    """Read each image's middle square, resized to `size`; raise ConfigError if an image is invalid."""
-    images = np.empty((len(listing.files), channels, size, size), np.uint8)
+def read_images(listing: Listing[StoredImage], shape: Shape, channels: int) -> Raw:
+    """Read each image's largest centered window with the aspect of `shape`, resized to it.
+
+    Raises ConfigError if an image is invalid.
+    """
+    images = np.empty((len(listing.files), channels, *shape), np.uint8)
     for place, image in enumerate(listing.files):
-        images[place] = read_image(image, listing.origin, size, channels)
+        images[place] = read_image(image, listing.origin, shape, channels)
     return Raw(images, listing.labels, listing.train, listing.test)
 
 
@@ -343,7 +347,7 @@ def check_images(listing: Listing[StoredImage], channels: int) -> None:
 
     def failure(image: StoredImage) -> str:
         try:
-            read_image(image, "", 1, channels)
+            read_image(image, "", (1, 1), channels)
         except ConfigError as error:
             return str(error).removeprefix("data=")
         return ""
@@ -358,11 +362,11 @@ def refuse_broken(listing: Listing[StoredImage], broken: Sequence[str]) -> None:
         raise ConfigError(f"data={listing.origin}{broken[0]}{more}")
 
 
-def read_image(image: StoredImage, origin: str, size: int, channels: int) -> Bytes:
-    """Read an image as uint8 (C, size, size). Raises a ConfigError that names the image if it cannot be read."""
+def read_image(image: StoredImage, origin: str, shape: Shape, channels: int) -> Bytes:
+    """Read an image as uint8 (C, *shape). Raises a ConfigError that names the image if it cannot be read."""
     try:
         with image.open() as opened:
-            pixels = middle_square(opened, size, channels)
+            pixels = middle_window(opened, shape, channels)
     except ValueError as error:
         raise ConfigError(f"data={origin}{image.name}: {error}") from None
     return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)

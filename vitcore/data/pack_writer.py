@@ -28,7 +28,7 @@ from commonfloor.messages import reason
 from commonfloor.options import ConfigError, Options
 from vitcore.data.builtin import BUILT_IN
 from vitcore.data.dataset import Bytes, moments
-from vitcore.data.decode import DECODING, middle_square
+from vitcore.data.decode import DECODING, middle_window
 from vitcore.data.pack import (
     BEGUN,
     INDEX,
@@ -309,7 +309,7 @@ class Writer:
         with open(path, "wb", opener=open_no_follow) as file:
             for row, place in enumerate(part):
                 with self.source.picture(place) as image:
-                    pixels = middle_square(image, self.options.size, self.channels)
+                    pixels = middle_window(image, (self.options.size, self.options.size), self.channels)
                 content = pixels.tobytes() if self.options.format == "bytes" else jpeg_bytes(pixels)
                 records[row] = (self.source.labels[place], zlib.crc32(content), file.tell(), len(content))
                 for channel, values in enumerate(pixels.reshape(-1, self.channels).T):

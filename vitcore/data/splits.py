@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from commonfloor.options import ConfigError
@@ -28,7 +27,7 @@ from vitcore.data.shuffle import Indices, folds, random_order, stratified_split
 from vitcore.data.stream import Stored
 from vitcore.runtime.device import send
 from vitcore.runtime.memory import image_memory
-from vitcore.settings import Settings
+from vitcore.settings import Settings, Shape
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,7 @@ def check(config: Settings) -> None:
 
 
 def load(config: Settings, data_dir: Path | None = None) -> Data:
-    """Load a trial's images on the CPU, resized to `config.image_size`. A pack's images stay on disk.
+    """Load a trial's images on the CPU, resized to `config.image_shape`. A pack's images stay on disk.
 
     data_dir: folder of downloads and packs, by default ABLATE_DATA; for packs see also `data_homes`. Raises ValueError
     if the data are missing or damaged, or are not the data that `config` was made for. Raises OSError if a read fails.
@@ -122,7 +121,7 @@ def load(config: Settings, data_dir: Path | None = None) -> Data:
         return load_pack(config, folder)
     if config.data in STATED:
         raise ValueError(f"data={config.data}: not packed: {pack_hint(config.data)}")
-    raw = read(config.data, data_home(data_dir), config.image_size)
+    raw = read(config.data, data_home(data_dir), config.image_shape)
     images = Images(torch.from_numpy(raw.images), torch.from_numpy(raw.labels), np.arange(len(raw.labels)))
     return split_images(images, raw.train, raw.test, config, *channel_statistics(raw, describe(config.data)))
 
@@ -131,15 +130,15 @@ def load_pack(config: Settings, folder: Path) -> Data:
     content = manifest(folder, config.data)
     if content.about().fingerprint != describe(config.data).fingerprint:
         raise ValueError(f"data={config.data}: {folder} is not the pack that the config was made for")
-    images = pack_images(folder, content, config.image_size)
+    images = pack_images(folder, content, config.image_shape)
     train, test = np.split(images.index, [content.train])
     return split_images(images, train, test, config, content.mean, content.std)
 
 
-def pack_images(folder: Path, content: Manifest, size: int) -> Images:
-    """Return all images of a pack, which evaluation sees as center crops of `size` pixels a side."""
+def pack_images(folder: Path, content: Manifest, shape: Shape) -> Images:
+    """Return all images of a pack, which evaluation sees as center crops resized to `shape`."""
     pack = open_pack(folder, content)
-    window = partial(center_crop, crop=content.image_size, size=size)
+    window = partial(center_crop, crop=content.image_size, shape=shape)
     indices = np.arange(content.images)
     return Images(Stored(pack, indices), torch.from_numpy(pack.labels), indices, window)
 
@@ -168,14 +167,17 @@ def per_channel(values: Sequence[float]) -> Tensor:
 
 
 @cache  # a worker that serves many trials decodes once
-def read(name: str, home: Path | None, size: int) -> Raw:
-    """Read the images of a built-in dataset or in files, resized to `size` pixels a side with antialiasing."""
+def read(name: str, home: Path | None, shape: Shape) -> Raw:
+    """Read a built-in dataset or images in files.
+
+    Of each image, the largest centered window with the aspect of `shape` is resized to it, with antialiasing.
+    """
     if name.startswith(IN_FILES):
-        return read_images(images_in_files(name), size, describe(name).channels)
+        return read_images(images_in_files(name), shape, describe(name).channels)
     raw = BUILT_IN[name].read(home)
-    if size == raw.images.shape[-1]:
+    if shape == raw.images.shape[2:]:
         return raw
-    images = F.interpolate(torch.from_numpy(raw.images), (size, size), mode="bilinear", antialias=True)
+    images = center_crop(torch.from_numpy(raw.images), raw.images.shape[-1], shape)
     return replace(raw, images=images.numpy())
 
 

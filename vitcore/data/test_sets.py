@@ -30,6 +30,7 @@ from vitcore.data.imagefolder import (
 from vitcore.data.lookup import searched_folders
 from vitcore.data.pack import Manifest, find, manifest
 from vitcore.data.splits import Images, pack_images, read
+from vitcore.settings import Shape
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 
@@ -38,13 +39,13 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 class TestSet:
     """The test images of a dataset. Labels are indices of `class_names`.
 
-    load: (size in pixels, channels) -> the images. fingerprint: returns values that identify them. levels: possible
-    values of a pixel. channels: None for any number. label_sets: the right labels of each image, if there may be
-    several, or none.
+    load: (height and width in pixels, channels) -> the images. fingerprint: returns values that identify them. levels:
+    possible values of a pixel. channels: None for any number. label_sets: the right labels of each image, if there may
+    be several, or none.
     """
 
     class_names: Sequence[str]
-    load: Callable[[int, int], Images]
+    load: Callable[[Shape, int], Images]
     fingerprint: Callable[[], dict[str, str | int]]
     levels: int = 256
     channels: int | None = None
@@ -91,22 +92,22 @@ def find_test_set(name: str, data_dir: Path | None = None) -> TestSet:
     raise ConfigError(f"{name}: one of {', '.join(BUILT_IN)}, a pack, or a folder beside the packs ({where})")
 
 
-def load_built_in(name: str, home: Path | None, size: int, channels: int) -> Images:
-    raw = read(name, home, size)
+def load_built_in(name: str, home: Path | None, shape: Shape, channels: int) -> Images:
+    raw = read(name, home, shape)
     indices = raw.test if len(raw.test) else raw.train
     return Images(torch.from_numpy(raw.images), torch.from_numpy(raw.labels), np.arange(len(raw.labels))).select(
         indices
     )
 
 
-def load_pack_test(folder: Path, content: Manifest, size: int, channels: int) -> Images:
-    images = pack_images(folder, content, size)
+def load_pack_test(folder: Path, content: Manifest, shape: Shape, channels: int) -> Images:
+    images = pack_images(folder, content, shape)
     return images.select(images.index[content.train :])
 
 
-def load_folder(root: Path, size: int, channels: int) -> Images:
+def load_folder(root: Path, shape: Shape, channels: int) -> Images:
     """Read the test images of a folder; raise ConfigError if the folder or an image is invalid."""
-    raw = read_images(tested_images(root), size, channels)
+    raw = read_images(tested_images(root), shape, channels)
     return Images(torch.from_numpy(raw.images), torch.from_numpy(raw.labels), raw.test)
 
 

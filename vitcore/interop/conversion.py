@@ -111,7 +111,7 @@ def is_present(module: nn.Module) -> bool:
 def square_side(name: str, size: tuple[int, int]) -> int:
     """Return the side of a square, or raise a ValueError that begins with `name` if height and width differ."""
     if size[0] != size[1]:
-        raise ValueError(f"{name}={size}: this ViT's images and patches are square")
+        raise ValueError(f"{name}={size}: only a square one converts")
     return size[0]
 
 

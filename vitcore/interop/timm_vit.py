@@ -44,7 +44,7 @@ from vitcore.model.mlp import MLP
 from vitcore.model.norm import epsilon
 from vitcore.model.stem import ResNetStem
 from vitcore.model.vit import ViT
-from vitcore.settings import Settings
+from vitcore.settings import Settings, size_name
 
 # Pattern in this package's parameter names -> replacement that gives timm's name.
 TIMM = {
@@ -203,7 +203,7 @@ def shared_arguments(config: Settings) -> dict[str, Any]:
     has = {"norm": tuple(NORMS), "pool": tuple(TIMM_POOLS), "drop_path_by_layer": ("linear",)}
     check_supported(config, {**BOTH_HAVE, **has}, "timm")
     return {
-        "img_size": config.image_size,
+        "img_size": config.image_shape,
         "patch_size": config.patch,
         "in_chans": config.channels,
         "num_classes": config.classes,
@@ -263,7 +263,7 @@ def config_of_timm(model: Any) -> Config:
     if type(model.blocks[0]) is ParallelScalingBlock:
         settings_of = settings_of_parallel_block
     return Config(
-        image_size=square_side("img_size", model.patch_embed.img_size),
+        image_size=size_name(model.patch_embed.img_size),
         classes=model.num_classes or 2,
         data_seed=0,
         width=model.embed_dim,

@@ -132,7 +132,7 @@ def torchvision_skeleton(config: Settings) -> VisionTransformer:
         stem = [ConvStemConfig(channels, kernel_size=3, stride=stride) for channels, _, stride in layers]
     with torch.device("meta"):
         return VisionTransformer(
-            image_size=config.image_size,
+            image_size=config.square_side("torchvision's VisionTransformer"),
             patch_size=config.patch,
             num_layers=config.layers,
             num_heads=config.heads,

@@ -224,7 +224,7 @@ def transformers_model(config: Settings, kind_class: Any) -> Any:
     activations = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
     hidden = MLP[config.mlp].hidden(config)
     arguments = {
-        "image_size": config.image_size,
+        "image_size": config.square_side("the conversion to transformers"),
         "patch_size": config.patch,
         "num_channels": config.channels,
         "hidden_size": config.width,

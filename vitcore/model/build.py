@@ -13,7 +13,7 @@ from vitcore.model.classifier import Classifier, drawn_by_name
 from vitcore.model.norm import Norm
 from vitcore.model.stem import patch_sizes
 from vitcore.model.vit import ViT
-from vitcore.settings import Settings
+from vitcore.settings import Settings, Shape
 from vitcore.sizes import MODEL, REFERENCE, is_reference
 from vitcore.training.objectives import OBJECTIVE
 
@@ -37,20 +37,19 @@ def build(config: Settings) -> Model:
     return OtherModel(config) if config.model else OBJECTIVE[config.objective].model(config)
 
 
-def meta_model(config: Settings, size: int | None = None) -> tuple[Model, Tensor]:
-    """Return (model in evaluation mode, image (1, C, size, size)) on the meta device. size: default `image_size`."""
-    size = size or config.image_size
+def meta_model(config: Settings, shape: Shape | None = None) -> tuple[Model, Tensor]:
+    """Return (model in evaluation mode, image (1, C, H, W)) on the meta device. shape: default `image_shape`."""
     with torch.device("meta"):
-        return build(config).eval(), torch.empty(1, config.channels, size, size)
+        return build(config).eval(), torch.empty(1, config.channels, *(shape or config.image_shape))
 
 
 @torch.no_grad()
-def zero_model(config: Settings, size: int | None = None) -> tuple[Model, Tensor]:
-    """Return `meta_model(config, size)` or, for a small model, the same on the CPU with all values 0.
+def zero_model(config: Settings, shape: Shape | None = None) -> tuple[Model, Tensor]:
+    """Return `meta_model(config, shape)` or, for a small model, the same on the CPU with all values 0.
 
     Calling it takes a quarter of the time there, because PyTorch computes the shapes of meta tensors in Python.
     """
-    model, images = meta_model(config, size)
+    model, images = meta_model(config, shape)
     params = sum(parameter.numel() for parameter in model.parameters())
     if params > SMALL_MODEL or images.numel() > SMALL_IMAGE:
         return model, images
@@ -96,7 +95,9 @@ def timm_classifier(config: Settings) -> nn.Module:
     """Return timm's model for `config`; raise ConfigError for a dropout rate that the model does not support."""
     import timm  # late: takes seconds
 
-    arguments: dict[str, Any] = {"img_size": config.image_size}
+    arguments: dict[str, Any] = {
+        "img_size": config.image_size if isinstance(config.image_size, int) else config.image_shape
+    }
     arguments |= {rate: getattr(config, name) for rate, name in RATES.items()}
     while True:
         try:

@@ -91,7 +91,7 @@ class PatchStem(Stem):
         sizes = cls.patches(config)
         if config.patch not in sizes:
             raise ConfigError(f"stem.patches={sizes}: has to include patch={config.patch}, the size of the weights")
-        odd = [size for size in sizes if config.image_size % size]
+        odd = [size for size in sizes if any(side % size for side in config.image_shape)]
         if odd:
             raise ConfigError(f"stem.patches={sizes}: {odd[0]} does not divide image_size={config.image_size}")
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
@@ -96,4 +97,4 @@ def evaluation_batch(config: Settings, device: torch.device) -> int:
     """Return the number of images to evaluate at once: 512, on a CPU limited to 64 MiB in float32, but at least 1."""
     if device.type != "cpu":
         return MOST_IMAGES
-    return max(1, min(MOST_IMAGES, MOST_BYTES // (4 * config.channels * config.image_size**2)))
+    return max(1, min(MOST_IMAGES, MOST_BYTES // (4 * config.channels * math.prod(config.image_shape))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import repeat
@@ -24,7 +25,7 @@ from vitcore.training.objectives import Objective
 class Inputs(NamedTuple):
     """The inputs that change from step to step. All other tensors of a step stay at their addresses.
 
-    indices (B,): of the images, in the training data. pixels (B, C, S, S): uint8 images, if they are streamed or
+    indices (B,): of the images, in the training data. pixels (B, C, H, W): uint8 images, if they are streamed or
     already augmented (B * views, ...). rng_keys (B,): random keys of the images. choices (B * views, n): random choices
     of the augmentation. mixing (6,): random numbers of mixup and CutMix. All but `indices` are None in a step that does
     not need them.
@@ -78,8 +79,10 @@ class Batches:
         self.part = ranks.part(config.batch)
         self.order = Order(len(data.train), config.seed, config.augment_repeats)
         self.augment = AUGMENT[config.augment](config)
-        self.side = data.train.pixels.shape[-1] if self.augment.cuts else config.image_size
-        self.augments_in_graph = augments_in_graph(self.augment, config.channels * self.side**2)
+        self.stored = config.image_shape  # of the images to augment
+        if self.augment.cuts:
+            self.stored = (data.train.pixels.shape[2], data.train.pixels.shape[3])
+        self.augments_in_graph = augments_in_graph(self.augment, config.channels * math.prod(self.stored))
         self.augments_before_graph = config.augment != "none" and not self.augments_in_graph
         self.reader: Ahead | None = None
         stored = data.train.pixels
@@ -99,7 +102,7 @@ class Batches:
         if self.reader is not None:
             pixels = self.reader(step)
         if config.mixup or config.cutmix:
-            mixing = mixing_choices(config, step, config.image_size, config.image_size)
+            mixing = mixing_choices(config, step, *config.image_shape)
         inputs = Inputs(torch.from_numpy(indices), pixels, self.rng_keys(step, indices), None, mixing)
         return self.draw_augmentation(inputs)
 
@@ -118,7 +121,7 @@ class Batches:
             return inputs
         rng_keys = view_keys(inputs.rng_keys, self.objective.views)
         if self.augments_in_graph and isinstance(self.augment, Staged):
-            return inputs._replace(choices=self.augment.choices(rng_keys, self.side))
+            return inputs._replace(choices=self.augment.choices(rng_keys, self.stored))
         on_device = inputs._replace(indices=send(inputs.indices, self.device))
         return inputs._replace(pixels=self.augment(self.pixels(on_device), rng_keys))
 
@@ -147,7 +150,7 @@ class Batches:
         return Batch(images, targets, inputs.rng_keys)
 
     def pixels(self, inputs: Inputs) -> Tensor:
-        """Return the uint8 images (B * views, C, S, S) to augment, uncropped if the augmentation crops."""
+        """Return the uint8 images (B * views, C, H, W) to augment, uncropped if the augmentation crops."""
         train = self.data.train
         if isinstance(train.pixels, Stored):
             pixels = inputs.pixels

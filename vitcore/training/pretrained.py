@@ -4,6 +4,7 @@ Files of any version of this package are read, with parameters under their curre
 """
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from vitcore.data.splits import Data
 from vitcore.interop.conversion import check_structure
 from vitcore.model.build import Model, OtherModel, build
 from vitcore.model.patch_stem import PatchStem
+from vitcore.model.position import POSITION
 from vitcore.settings import Settings
 from vitcore.training.distributed import Ranks
 from vitcore.training.parents import NONE, file_sha256, is_public, is_trial, timm_teacher, weights_file
@@ -85,6 +87,7 @@ class InitialWeights(NamedTuple):
         if self.settings is not None:
             other = type(config)(**{**self.settings, "data_seed": 0})
             check_structure(config, other, f"init_from={config.init_from}", free=CHANGEABLE)
+            check_grids(config, other)
 
 
 def read_start(value: str) -> InitialWeights:
@@ -156,8 +159,22 @@ def body_weights(weights: Weights) -> dict[str, Tensor]:
     return {name: values for name, values in weights.items() if not name.startswith(LEFT_BEHIND)}
 
 
+def check_grids(config: Settings, parent: Settings) -> None:
+    """Raise ConfigError if positions need a change between grids of which the shapes of tables do not tell both."""
+    square = parent.image_shape[0] == parent.image_shape[1]
+    ambiguous = not square or math.prod(parent.grid) == math.prod(config.grid)
+    if parent.grid != config.grid and ambiguous and POSITION[config.position](config).state_dict():
+        other = f"patch={parent.patch} of image_size={parent.image_size}"
+        raise ConfigError(
+            f"init_from={config.init_from}: positions of {other} do not fit patch={config.patch} of "
+            f"image_size={config.image_size}: the same sizes, or from square images with another number of patches"
+        )
+
+
 def check_start(config: Settings, parent: Settings | Weights) -> None:
     """Raise ConfigError if `config` cannot start from `parent`, which is the config of a trial or the weights."""
+    if isinstance(parent, Settings):
+        check_grids(config, parent)
     with torch.device("meta"):
         model = build(config)
         weights = parent if isinstance(parent, Mapping) else build(parent).state_dict()

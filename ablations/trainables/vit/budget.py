@@ -14,6 +14,7 @@ from vitcore.analysis.cost import measure
 from vitcore.config import Config, merge
 from vitcore.data.lookup import describe
 from vitcore.model.stem import patch_sizes
+from vitcore.settings import size_name
 
 TOLERANCE = 0.02  # maximum relative error from rounding to whole steps
 MEANT = {"steps": "steps", "epochs": "epochs", "flops": "training FLOPs"}
@@ -57,7 +58,8 @@ def remaining_flops(config: Config, varied: Collection[str]) -> Iterator[tuple[f
     """Yield (remaining fraction of training FLOPs, `key=value`) for each cheaper setting, if valid and not `varied`."""
     whole = measure(config).flops * config.steps
     patch = 1 if config.model else config.patch
-    cheaper = {"image_size": max(patch, config.image_size // 2 // patch * patch), "steps": max(1, config.steps // 2)}
+    height, width = (max(patch, side // 2 // patch * patch) for side in config.image_shape)
+    cheaper: dict[str, int | str] = {"image_size": size_name((height, width)), "steps": max(1, config.steps // 2)}
     if not config.model:
         cheaper["patch"] = 2 * patch
     for key in cheaper.keys() - set(varied):

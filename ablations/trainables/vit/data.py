@@ -11,6 +11,7 @@ from vitcore.config import Config
 from vitcore.data.dataset import About
 from vitcore.data.lookup import IN_FILES, STATED, describe, pack_hint
 from vitcore.data.pack import find
+from vitcore.settings import image_shape
 from vitcore.training import parents
 
 WILDCARDS = re.compile(r"[*?\[{]")
@@ -67,13 +68,15 @@ def fingerprints(values: Callable[[str], Iterable[str]]) -> Settings:
     return {"data": data, "starts": starts}
 
 
-def enlargement_notes(data: str, size: int) -> Iterator[str]:
-    """Yield a note if images are enlarged beyond their stored size. size: pixels per side of the model's input.
+def enlargement_notes(data: str, size: int | str) -> Iterator[str]:
+    """Yield a note if images are enlarged beyond their stored size. size: the value of `image_size`.
 
-    The stored size of an image folder is the size of its first image.
+    The stored size of an image folder is the shorter side of its first image. Other images are stored as squares.
     """
     about = describe(data)
-    if size <= about.image_size:
+    shape = image_shape(size)
+    least = min(shape) if data.startswith(IN_FILES) else max(shape)  # side of an image that need not be enlarged
+    if least <= about.image_size:
         return
     if data.startswith(IN_FILES):
         stored = "that the first image of the folder has"

@@ -20,6 +20,11 @@ def notes(arm: Compared, baseline: Compared, budget: str) -> dict[str, str]:
     columns: dict[str, str] = {}
     if config.objective != other.objective:
         columns[f"its metrics are those of objective={config.objective}, the baseline's {other.objective}"] = ""
+    (height, width), (other_height, other_width) = config.image_shape, other.image_shape
+    if height * other_width != width * other_height:
+        columns[
+            f"sees the middle of an image in the aspect {height}:{width}, the baseline {other_height}:{other_width}"
+        ] = ""
     columns |= dict(model_differences(measure(config), measure(other)))
     if config.trainable != other.trainable:
         columns[f"trains {trained_params(config):,} parameters, the baseline {trained_params(other):,}"] = "params"

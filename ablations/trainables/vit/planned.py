@@ -78,7 +78,7 @@ def describe(settings: Settings) -> Settings:
 def summary(settings: Settings, recipe: str, recipe_text: str, has_stages: bool) -> str:
     """Return a description of the data and of the baseline's training."""
     config = config_of(settings)
-    size = f"trained at {config.image_size} x {config.image_size} pixels"
+    size = "trained at {} x {} pixels".format(*config.image_shape)
     length = "" if has_stages else f", {config.steps:,} steps of {config.batch} images"
     model = (
         config.model or f"A ViT of width {config.width} and depth {config.depth} with patches of {config.patch} pixels"

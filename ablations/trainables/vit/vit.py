@@ -167,6 +167,8 @@ class Vit(Trainable):
         if at_axis != "axis":
             return [name]
         trained = reference["image_size"]
+        if isinstance(trained, str):
+            raise ValueError(f"image_size={trained}: @axis is for square images; write the size, as in {kind}@224x448")
         sizes = [size for size in axis("image_size") if size != trained]
         if not sizes:
             raise ValueError(f"axis image_size has only {trained}, the size of training")

@@ -194,7 +194,10 @@ def base_metric(plan: Plan) -> Metric:
 def training_size(study: StudyResults) -> float:
     """Return the baseline's training value of the varied setting, such as the image size in pixels."""
     baseline = next(arm for arm in study.plan.arms if arm.name == arm.baseline)
-    return float(baseline.config[SETTING[varied_in_test(study)]])
+    size = baseline.config[SETTING[varied_in_test(study)]]
+    if isinstance(size, str):
+        raise ValueError(f"image_size={size}: the figure new-size shows square images only; set another figure")
+    return float(size)
 
 
 def frames_at_size(study: StudyResults, table: Table, size: float, metric: str) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -14,7 +14,7 @@ from commonfloor.options import ConfigError
 from vitcore.analysis.evals import find
 from vitcore.config import Config
 from vitcore.data.builtin import BUILT_IN
-from vitcore.data.decode import middle_square, open_image
+from vitcore.data.decode import middle_window, open_image
 from vitcore.data.lookup import describe
 from vitcore.data.pack import find as find_pack
 from vitcore.data.pack import manifest
@@ -48,7 +48,9 @@ def model(home: Path) -> ViT:
 def logits_of(model: ViT, files: list[Path]) -> torch.Tensor:
     """Return the logits (n, classes) of image files, standardized as the pack of its training."""
     content = manifest(find_pack("pets") or Path(), "pets")
-    images = np.stack([middle_square(open_image(file), 12, 3).transpose(2, 0, 1) for file in files]).astype(np.float64)
+    images = np.stack([middle_window(open_image(file), (12, 12), 3).transpose(2, 0, 1) for file in files]).astype(
+        np.float64
+    )
     mean, std = (np.reshape(values, (1, 3, 1, 1)) for values in (content.mean, content.std))
     with torch.no_grad():
         return model(torch.from_numpy((images - mean) / std).float())

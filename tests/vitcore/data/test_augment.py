@@ -136,7 +136,9 @@ def test_pairs_of_a_policy_occur_as_often_as_it_says(policy: str) -> None:
                 names.append(spelled if now else "Identity")
                 probability *= share if now else 1 - share
             expected[tuple(names)] += count * probability / len(POLICIES[policy])
-    drawn = AUGMENT["autoaugment"](config("autoaugment", **{"augment.policy": policy})).choices(keys(count), SIZE)
+    drawn = AUGMENT["autoaugment"](config("autoaugment", **{"augment.policy": policy})).choices(
+        keys(count), (SIZE, SIZE)
+    )
     seen = Counter[tuple[str, ...]]()
     for one, two, level, other, *_ in drawn.tolist():
         names = [(OPERATIONS[one], level), (OPERATIONS[two], other)]
@@ -173,7 +175,7 @@ def test_operation_of_timms_randaugment_equals_timms(name: str, monkeypatch: pyt
 def test_choices_of_timms_randaugment_are_timms() -> None:
     """Half of the operations are applied, all alike; magnitudes are normal and cut off at 10 (chi-square)."""
     count = 20_000
-    drawn = AUGMENT["timm-randaugment"](config("timm-randaugment")).choices(keys(count), SIZE)
+    drawn = AUGMENT["timm-randaugment"](config("timm-randaugment")).choices(keys(count), (SIZE, SIZE))
     operations, levels = drawn[:, :2].flatten(), drawn[:, 2:4].flatten()
     expected = [0.5, *[0.5 / len(TIMMS)] * len(TIMMS)]
     counts = torch.bincount(operations, minlength=len(expected))
@@ -281,7 +283,7 @@ def test_fixed_launches_make_the_same_images(augment: str, data: str) -> None:
     chosen = Config(data=data, augment=augment)
     images = load(Config()).train.pixels[:64] if data == "digits" else noise(3).repeat(8, 1, 1, 1)
     augmentation, given = AUGMENT[augment](chosen), images.clone()
-    choices = augmentation.choices(keys(64), images.shape[-1])
+    choices = augmentation.choices(keys(64), (images.shape[2], images.shape[3]))
     assert (choices.dtype, len(choices)) == (torch.int64, 64)
     fixed = augmentation.apply(images, choices, fixed=True)
     assert torch.equal(images, given)
@@ -332,7 +334,7 @@ def test_an_image_is_flipped_then_one_of_three_then_in_other_colors(channels: in
     """All orders equal torchvision's and Pillow's operations to one level, after a blur to three."""
     images, data = noise(channels, 60), {1: "mnist", 3: "cifar10"}[channels]
     augmentation = AUGMENT["three-augment"](Config(data=data, augment="three-augment"))
-    choices, off = augmentation.choices(keys(60), SIZE), []
+    choices, off = augmentation.choices(keys(60), (SIZE, SIZE)), []
     assert len(choices[:, 3:6].unique(dim=0)) == 6
     for image, ours, own in zip(images, augmentation(images, keys(60)), choices, strict=True):
         flipped, one, radius, *order, brightness, contrast, saturation = own.tolist()
@@ -352,7 +354,7 @@ def test_an_image_is_flipped_then_one_of_three_then_in_other_colors(channels: in
 
 def test_choices_are_alike_and_independent() -> None:
     """Flip, operation and order of colors are uniform and independent (chi-square); factors are uniform."""
-    drawn = AUGMENT["three-augment"](config("three-augment")).choices(keys(7200), 32)
+    drawn = AUGMENT["three-augment"](config("three-augment")).choices(keys(7200), (32, 32))
     flipped, one, radius = drawn[:, 0], drawn[:, 1], drawn[:, 2]
     order = 3 * drawn[:, 3] + drawn[:, 4]
     assert (drawn[:, 3:6].sort(dim=1).values == torch.arange(3)).all()
@@ -367,7 +369,7 @@ def test_without_jitter_and_flip_images_stay() -> None:
     """Without color changes and flips, a gray image is solarized, blurred or unchanged."""
     plain = Config(data="mnist", augment="three-augment", **{"augment.jitter": 0.0, "augment.flip": False})
     images, augmentation = noise(1, 40, 28), AUGMENT["three-augment"](plain)
-    changed, drawn = augmentation(images, keys(40)), augmentation.choices(keys(40), 28)
+    changed, drawn = augmentation(images, keys(40)), augmentation.choices(keys(40), (28, 28))
     gray = drawn[:, 1] == 0
     assert torch.equal(changed[gray], images[gray])
     assert not torch.equal(changed[~gray], images[~gray])
@@ -394,7 +396,7 @@ def test_a_box_is_resampled_as_torchvision_and_pillow_do(
     interpolation: str, fixed: bool, channels: int, size: int
 ) -> None:
     """No byte of noise is off by more than one level, for smaller and larger pieces; of a bicubic piece, few are."""
-    boxes, some = stage(size).choices(keys(24), SIDE), images(24, channels)
+    boxes, some = stage(size).choices(keys(24), (SIDE, SIDE)), images(24, channels)
     ours = stage(size, interpolation=interpolation).apply(some, boxes, fixed)
     assert ours.dtype == torch.uint8
     more_than_one = []
@@ -410,10 +412,10 @@ def test_a_box_is_resampled_as_torchvision_and_pillow_do(
 
 
 def test_how_stored_images_lie_in_memory_changes_no_bit() -> None:
-    boxes, some = stage(40).choices(keys(9), SIDE), images(9)
+    boxes, some = stage(40).choices(keys(9), (SIDE, SIDE)), images(9)
     last = some.contiguous(memory_format=torch.channels_last)
     boxed = [partial(stage(40).apply, choices=boxes, fixed=fixed) for fixed in (False, True)]
-    for piece in (*boxed, *(partial(center_crop, crop=side, size=40) for side in (SIDE, 40))):
+    for piece in (*boxed, *(partial(center_crop, crop=side, shape=(40, 40)) for side in (SIDE, 40))):
         assert torch.equal(piece(some), piece(last))
         assert piece(last).is_contiguous()
 
@@ -423,7 +425,7 @@ def test_boxes_are_distributed_as_torchvisions() -> None:
     torch.manual_seed(0)
     one = torch.zeros(1, SIDE, SIDE)
     theirs = np.array([RandomResizedCrop.get_params(one, [0.08, 1.0], [3 / 4, 4 / 3]) for _ in range(4000)])
-    ours = stage(SIDE, 0.08).choices(keys(4000), SIDE).numpy()
+    ours = stage(SIDE, 0.08).choices(keys(4000), (SIDE, SIDE)).numpy()
     for weights in (*np.eye(4), [0, 0, 1, 1], [0, 0, 1, -1], [1, 0, 1, 0], [0, 1, 0, 1], [1, -1, 0, 0]):
         assert stats.ks_2samp(ours @ weights, theirs @ weights).pvalue > 1e-3
     assert (ours[:, 0] + ours[:, 2]).max() <= SIDE
@@ -432,5 +434,5 @@ def test_boxes_are_distributed_as_torchvisions() -> None:
 
 def test_no_box_that_fits_is_all_of_the_image() -> None:
     """Nearly all boxes of extreme shapes are the whole image, torchvision's fallback after ten tries."""
-    boxes = stage(SIDE, 0.999, 1e6).choices(keys(200), SIDE)
+    boxes = stage(SIDE, 0.999, 1e6).choices(keys(200), (SIDE, SIDE))
     assert (boxes == torch.tensor([0, 0, SIDE, SIDE])).all(dim=1).float().mean() > 0.9

@@ -15,7 +15,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from commonfloor.options import ConfigError
 from vitcore.config import Config
-from vitcore.data.decode import DECODING, ORIENTATION, facts, middle_square, open_content, upright
+from vitcore.data.decode import DECODING, ORIENTATION, facts, middle_window, open_content, upright
 from vitcore.data.lookup import describe, describe_files
 from vitcore.data.pack import manifest
 from vitcore.data.pack_sources import find_source
@@ -80,8 +80,8 @@ def on_white(values: np.ndarray) -> np.ndarray:
 def test_translucent_pixels_are_laid_on_white(form: str) -> None:
     values = np.random.default_rng(1).integers(0, 256, (8, 8, 4), np.uint8)
     values[0, 0, 3], values[0, 1, 3] = 0, 255
-    found = middle_square(
-        open_content(encoded(Image.fromarray(values), form, **{"exact": True} if form == "WEBP" else {})), 8, 3
+    found = middle_window(
+        open_content(encoded(Image.fromarray(values), form, **{"exact": True} if form == "WEBP" else {})), (8, 8), 3
     )
     assert np.abs(found - on_white(values)).max() <= 1
     assert found[0, 0].tolist() == [255, 255, 255]
@@ -100,7 +100,7 @@ def test_a_transparent_color_is_white(mode: str, clear: Any) -> None:
         image.putpalette([value for value in range(256) for _ in "RGB"])
     elif mode == "RGB":
         image = image.convert("RGB")
-    found = middle_square(open_content(encoded(image, "PNG", transparency=clear)), 8, 1)
+    found = middle_window(open_content(encoded(image, "PNG", transparency=clear)), (8, 8), 1)
     assert found[0, 0] == 255
     assert set(found.ravel()[1:].tolist()) == {233 if mode == "I;16" else 60}
 

@@ -128,7 +128,7 @@ def test_views_are_boxes_that_student_and_teacher_see() -> None:
     every_key = view_keys(batch.rng_keys, 4).view(10, 4)
     for (image, view), side in zip(product(range(3), range(4)), [8, 8, 4, 4] * 3, strict=True):
         areas = (0.5, 1.0) if view < 2 else (0.05, 0.5)
-        top, left, height, width = random_boxes(every_key[image, view : view + 1], 8, areas, 4 / 3)[0].tolist()
+        top, left, height, width = random_boxes(every_key[image, view : view + 1], (8, 8), areas, 4 / 3)[0].tolist()
         box = batch.images[image, view, :, top : top + height, left : left + width]
         wanted = F.interpolate(box[None], (side, side), mode="bilinear", antialias=True)[0]
         assert torch.allclose(own[view // 2].unflatten(0, (10, 2))[image, view % 2], wanted, atol=1e-6)
@@ -138,7 +138,7 @@ def test_views_are_boxes_that_student_and_teacher_see() -> None:
 @pytest.mark.parametrize("areas", [(0.4, 1.0), (0.05, 0.4)])
 def test_boxes_have_their_areas(areas: tuple[float, float]) -> None:
     """Up to rounding to whole pixels; boxes are uniform in area over the range."""
-    boxes = random_boxes(keys(2000), 224, areas, 4 / 3).double()
+    boxes = random_boxes(keys(2000), (224, 224), areas, 4 / 3).double()
     share = boxes[:, 2] * boxes[:, 3] / 224**2
     assert areas[0] - 0.01 < share.min() < areas[0] + 0.02
     assert areas[1] - 0.03 < share.max() < areas[1] + 0.01

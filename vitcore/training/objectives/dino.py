@@ -16,7 +16,7 @@ from commonfloor.options import ConfigError
 from vitcore.data.boxes import random_boxes, resized_boxes
 from vitcore.keyed_random import RngKeys, view_keys
 from vitcore.model.initialization import Initial, initialize, normal
-from vitcore.settings import Fraction, Many, NonNegative, Positive, Probability, Settings
+from vitcore.settings import Fraction, Many, NonNegative, Positive, Probability, Settings, Shape
 from vitcore.training.objectives.self_supervised import SelfTaught, Student
 
 GLOBAL = 2  # global views of an image
@@ -54,7 +54,10 @@ class DINO(SelfTaught):
 
         def side(self, config: Settings) -> int:
             """Return the side of a local view in pixels."""
-            return self.local_size or max(1, round(LOCAL * config.image_size / config.patch)) * config.patch
+            return (
+                self.local_size
+                or max(1, round(LOCAL * config.square_side("objective=dino") / config.patch)) * config.patch
+            )
 
     options: Options
 
@@ -67,7 +70,7 @@ class DINO(SelfTaught):
         super().check(config)
         options = config.options_of(cls.slot, cls.Options)
         side = options.side(config)
-        if side % config.patch or side > config.image_size:
+        if side % config.patch or side > config.square_side("objective=dino"):
             allowed = f"a multiple of patch={config.patch}, up to image_size={config.image_size}, or 0"
             raise ConfigError(f"objective.local_size={side}: {allowed}")
         if options.local_area > options.area:
@@ -165,22 +168,22 @@ class ViewsViT(Student):
             images = images[:, None].expand(-1, views, -1, -1, -1)
         keys = view_keys(rng_keys, views).view(-1, views)
         area = self.options.area
-        whole = self.boxes(images[:, :GLOBAL], keys[:, :GLOBAL], self.config.image_size, (area, 1.0))
+        whole = self.boxes(images[:, :GLOBAL], keys[:, :GLOBAL], self.config.image_shape, (area, 1.0))
         logits = [self.logits(whole, keys[:, :GLOBAL])]
         if self.options.local_views:
             side = self.options.side(self.config)
             areas = self.options.local_area, area
-            local = self.boxes(images[:, GLOBAL:], keys[:, GLOBAL:], side, areas)
+            local = self.boxes(images[:, GLOBAL:], keys[:, GLOBAL:], (side, side), areas)
             logits.append(self.logits(local, keys[:, GLOBAL:]))
         lesson = self.taught(whole).unflatten(0, (-1, GLOBAL))  # (B, 2, K)
         if self.training:
             self.objective.observe(lesson)
         return torch.cat(logits, dim=1), self.objective(lesson)
 
-    def boxes(self, images: Tensor, rng_keys: Tensor, size: int, areas: tuple[float, float]) -> Tensor:
-        """Return a random box of each view (B, v, C, S, S), resized: (B * v, C, size, size). rng_keys: (B, v)."""
-        boxes = random_boxes(rng_keys.flatten(), images.shape[-1], areas, RATIO)
-        return resized_boxes(images.flatten(0, 1), boxes, size)
+    def boxes(self, images: Tensor, rng_keys: Tensor, shape: Shape, areas: tuple[float, float]) -> Tensor:
+        """Return a random box of each view (B, v, C, S, S), resized: (B * v, C, *shape). rng_keys: (B, v)."""
+        boxes = random_boxes(rng_keys.flatten(), (images.shape[3], images.shape[4]), areas, RATIO)
+        return resized_boxes(images.flatten(0, 1), boxes, shape)
 
     def logits(self, images: Tensor, rng_keys: Tensor) -> Tensor:
         """Return the student's logits (B, v, K) for views (B * v, C, S, S) with keys (B, v)."""
