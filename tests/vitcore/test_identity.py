@@ -83,6 +83,11 @@ EQUAL: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"mlp.hidden": 768}, {}),
     ({"head": "mlp"}, {"head": "mlp", "head.bias": 0}),
     ({"objective": "mae"}, {"objective": "mae", "objective.decoder_width": 96, "objective.decoder_depth": 4}),
+    ({"objective": "dino"}, {"objective": "dino", "objective.local_size": 4}),
+    ({"objective": "dino", "objective.local_views": 0},
+     {"objective": "dino", "objective.local_views": 0, "objective.local_size": 8, "objective.local_area": 0.1}),
+    ({"position": "1d+rope2d", "pool": "gap"},
+     {"position": "1d+rope2d", "pool": "gap", "position.class_row": False, "position.base": 100}),
     ({"weight_decay": -0.0}, {"weight_decay": 0}),
 ]  # fmt: skip
 DIFFERENT: list[tuple[dict[str, Any], dict[str, Any]]] = [

@@ -64,8 +64,9 @@ class CosineRestarts(Schedule):
     @classmethod
     def share(cls, done: float, config: Settings) -> float:
         options = config.options_of(cls.slot, cls.Options)
-        ends = list(accumulate(options.growth**cycle for cycle in range(options.cycles)))
-        position = round(done * ends[-1], 9)  # in lengths of the first decay; rounded: no restart is late
+        lengths = [options.growth**cycle for cycle in range(options.cycles)]  # in lengths of the first decay
+        ends = [round(end, 9) for end in accumulate(lengths)]
+        position = round(done * ends[-1], 9)  # rounded, as the ends are: no restart is late
         cycle = min(bisect_right(ends, position), options.cycles - 1)
         start = ends[cycle - 1] if cycle else 0.0
         return options.floor + (1 - options.floor) * half_cosine((position - start) / (ends[cycle] - start))

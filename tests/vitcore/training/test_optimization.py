@@ -411,6 +411,12 @@ def test_restarts_are_those_of_pytorch_and_timm(cycles: int, growth: int, first:
     assert [rate == 1 for rate in ours].count(True) == cycles
 
 
+def test_no_restart_is_late_where_lengths_are_rounded() -> None:
+    settings = {"schedule.cycles": 4, "schedule.growth": 1.1}  # cycles of 1,000, 1,100, 1,210 and 1,331 steps
+    ours = rates(steps=4641, warmup=0.0, schedule="cosine-restarts", **settings)
+    assert [step for step, rate in enumerate(ours) if rate == 1] == [0, 1000, 2100, 3310]
+
+
 def test_milestones_are_those_of_pytorch() -> None:
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [30, 60, 80], gamma=0.3)

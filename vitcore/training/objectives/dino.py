@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from commonfloor.options import ConfigError
+from commonfloor.options import ConfigError, JsonSettings
 from vitcore.data.boxes import random_boxes, resized_boxes
 from vitcore.keyed_random import RngKeys, view_keys
 from vitcore.model.initialization import Initial, initialize, normal
@@ -64,6 +64,14 @@ class DINO(SelfTaught):
     def __init__(self, config: Settings) -> None:
         super().__init__(config)
         self.views = GLOBAL + self.options.local_views
+
+    @classmethod
+    def canonical(cls, config: Settings) -> JsonSettings:
+        """Return option -> default for options of local views that change nothing, so that trial ids are equal."""
+        options, default = config.options_of(cls.slot, cls.Options), cls.Options()
+        if not options.local_views:
+            return {"local_size": default.local_size, "local_area": default.local_area}
+        return {"local_size": 0} if options.side(config) == default.side(config) else {}
 
     @classmethod
     def check(cls, config: Settings) -> None:
