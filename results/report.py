@@ -82,6 +82,7 @@ def render(
         title = "Ablations"
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.loader = FileSystemLoader(Path(__file__).parent)
+    splits = [study.plan.split_of(arm) for study in studies for arm in study.plan.arms]
     environment.filters |= {"minus": with_minus_signs, "breakable": breakable_name}
     return environment.get_template("report.html.j2").render(
         title=title,
@@ -90,7 +91,7 @@ def render(
         sections=[section_view(study, studies, uses, inside) for study in studies],
         progress=progress_text([trial["status"] for trial in trials.values()]),
         pairing=" or ".join(dict.fromkeys(sentences.pairing(study.plan) for study in studies)),
-        splits=any(study.plan.split and study.plan.split.kind == "folds" for study in studies),
+        splits=any(split and split.kind == "folds" for split in splits),
         cost=duration_text(sum(trial_seconds(studies).values())),
         provenance=provenance(trials.values()),
     )

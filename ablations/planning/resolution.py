@@ -150,7 +150,7 @@ def size_of_margin(plan: Plan, study: StudyResults | None) -> tuple[float | None
     if mean is None:
         return float(plan.margin), ""
     size = margin_at(plan.margin, mean, plan.primary_metric)
-    return float(size), too_wide(plan.margin, mean, plan.primary_metric, plan.chance)
+    return float(size), too_wide(plan.margin, mean, plan.primary_metric, plan.chance_of(plan.baseline_arm))
 
 
 def baseline_mean(plan: Plan, study: StudyResults | None) -> float | None:

@@ -215,11 +215,12 @@ class Difference:
             ratio = Ratio.of_means(b.on_these_images.tested, a.on_these_images.tested, self.estimate)
         return ratio and ratio.minus_one()
 
-    def tie(self, plan: Plan) -> Tie | None:
+    def tie(self, side: Side) -> Tie | None:
         """Return the difference beside the margin of both studies, or None without a margin.
 
-        A margin that is a share is one of A's error.
+        A margin that is a share is one of A's error. side: A.
         """
+        plan = side.plan
         if plan.margin is None or self.a.mean.value is None:
             return None
         metric = plan.primary_metric
@@ -229,7 +230,7 @@ class Difference:
             tested = self.growth_of_error(metric)
             here = self.growth_of_error(metric, on_these_images=True)
         text = margin_text(plan.margin, metric, "A")
-        wide = too_wide(plan.margin, self.a.mean.value, metric, plan.chance)
+        wide = too_wide(plan.margin, self.a.mean.value, metric, plan.chance_of(side.arm.arm))
         return Tie(text, margin_bound(plan.margin), tested, here, wide)
 
 
@@ -343,10 +344,10 @@ def arm_test(pair: ArmPair) -> Test | None:
     test = replace(test, p=arms.p_with_stability(test.p, b.arm, a.arm, test.looks))
     if a.plan.margin != b.plan.margin:
         return test
-    tie = test.difference.tie(a.plan)
+    tie = test.difference.tie(a)
     p_margin = None
     if tie and not tie.too_wide:
-        p_margin = p_equivalence(test.at_looks, a.plan)
+        p_margin = p_equivalence(test.at_looks, a)
     return replace(test, tie=tie, p_margin=p_margin)
 
 
@@ -419,11 +420,11 @@ def repeated_seeds(left: Measured, right: Measured) -> tuple[list[int], list[int
     return identical, repeated
 
 
-def p_equivalence(at_looks: Sequence[Difference], plan: Plan) -> float | None:
+def p_equivalence(at_looks: Sequence[Difference], side: Side) -> float | None:
     """Return the p value of equivalence, corrected for looks, or None if no look has an interval."""
     products = []
     for at in at_looks:
-        tie = at.tie(plan)
+        tie = at.tie(side)
         if tie and tie.p_value is not None:
             products.append(at.factor * tie.p_value)
     if not products:

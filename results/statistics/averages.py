@@ -38,15 +38,15 @@ class JudgedAverage:
         if self.pair is None:
             return None
         higher = self.pair.plan.primary_metric.higher_is_better
-        of_arms = sum(each.arm.unstable for each in self.contrasts)
-        of_baselines = sum(each.baseline.unstable for each in self.contrasts)
         return verdict.verdict(
-            self.pair.own.mean,
-            self.p_holm,
-            self.p_margin,
-            higher_is_better=higher,
-            unstable=(of_arms, of_baselines),
+            self.pair.own.mean, self.p_holm, self.p_margin, higher_is_better=higher, unstable=self.unstable
         )
+
+    @property
+    def unstable(self) -> tuple[int, int]:
+        """The numbers of trials that diverged or collapsed: of the arm, and of its baselines."""
+        of_arms = sum(each.arm.unstable for each in self.contrasts)
+        return of_arms, sum(each.baseline.unstable for each in self.contrasts)
 
     @property
     def p_equivalence(self) -> float | None:
@@ -86,8 +86,8 @@ def judge_averages(
         if planned[0].name != planned[0].baseline and not plan.tune:
             averages[-1] = tested_average(averages[-1], [contrasts[arm.name] for arm in planned], plan)
     tested = [each for each in averages if each.pair is not None]
-    p_holm = iter(verdict.holm([each.p for each in tested], len(tested)))
-    p_margin = iter(verdict.holm([each.p_equivalence for each in tested], len(tested)))
+    p_holm = iter(verdict.holm([each.p for each in tested], plan.averages_family))
+    p_margin = iter(verdict.holm([each.p_equivalence for each in tested], plan.averages_family))
     judged = []
     for each in averages:
         if each.pair is not None:

@@ -67,7 +67,7 @@ def caption(table: Table) -> str:
     )
     if not table.judged:
         return f"{text}; no verdict yet."
-    tested = sum(average.p is not None for average in table.averages)
     if any(average.delta_ci95_images for average in table.averages):
         text += "; verdicts allow for other test images too"
-    return f"{text}; differences {sentences.pairing(table.plan)} on each data set, p after Holm over {tested}."
+    family = table.plan.averages_family
+    return f"{text}; differences {sentences.pairing(table.plan)} on each data set, p after Holm over {family}."

@@ -139,6 +139,12 @@ def verdicts_text(table: Table, other: Table, rows: Iterable[Row]) -> str:
         return "There are no verdicts yet"
     rows = list(rows)
     differing = [*sentences.first_declared_verdicts(rows), *secondary_verdicts(rows)]
+    averages = {average.arm: average.verdict for average in other.averages}
+    for average in table.averages:
+        first_verdict = averages.get(average.arm)
+        if average.verdict != first_verdict:
+            text = sentences.verdict_text(first_verdict, NO_VERDICT)
+            differing.append(f"average of {current_style().label(average.arm)} {text}")
     for claim, first in zip(table.claims, other.claims, strict=True):
         if claim.verdict != first.verdict:
             differing.append(f"claim {with_labels(first.claim)} {VERDICT_TEXT[first.verdict]}")

@@ -16,7 +16,7 @@ from results.records import (
     SecondaryResult,
     Table,
 )
-from results.statistics import averages, claims, contrast, dominance, intervals, secondary, tuned_pairs, tuning
+from results.statistics import averages, claims, contrast, dominance, intervals, looks, secondary, tuned_pairs, tuning
 from results.statistics.arms import (
     ArmResults,
     Contrast,
@@ -335,7 +335,25 @@ def average_record(judged: JudgedAverage) -> AverageRow:
         p=judged.p,
         p_holm=judged.p_holm,
         verdict=judged.verdict,
-        notes=[f"no interval of the average difference: {difference.mean.why}"] if difference.mean.why else [],
+        notes=average_notes(judged, judged.pair),
+    )
+
+
+def average_notes(judged: JudgedAverage, pair: tuned_pairs.Pair) -> list[str]:
+    """Return the notes on an average difference, as of `difference_notes`."""
+    own = pair.own
+    texts = []
+    if own.mean.se is None:
+        texts.append(notes.no_interval_note(own.mean, judged.p))
+    return texts + notes.verdict_notes(
+        judged.verdict,
+        own.mean,
+        own.tested,
+        judged.p_holm,
+        family=pair.plan.averages_family,
+        tie=judged.tie,
+        looks=len(looks.looks_at(own, pair.plan)),
+        unstable=judged.unstable,
     )
 
 

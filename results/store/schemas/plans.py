@@ -346,6 +346,11 @@ class Plan(Schema):
         """The values of the curve `data`, or [] if all arms have the same data set."""
         return [str(value) for value in self.curves.get("data", [])]
 
+    @property
+    def averages_family(self) -> int:
+        """The planned number of average differences over data sets."""
+        return self.family // max(1, len(self.data_sets))
+
     def split_of(self, arm: Entry) -> Split | None:
         """Return how an arm's test images are chosen, or None if there are none."""
         return arm.split or self.split
@@ -385,12 +390,6 @@ class Plan(Schema):
         if base in declared:
             return declared[base].model_copy(update={"name": name, "label": ""})
         return metric_by_name(name, self.objective)
-
-    @property
-    def chance(self) -> float:
-        """The accuracy of a guess in all arms, or 0 if it is unknown or the arms differ."""
-        by_arm = {self.chance_of(arm) for arm in self.arms}
-        return by_arm.pop() if len(by_arm) == 1 else 0.0
 
     def chance_of(self, arm: Entry) -> float:
         """Return the accuracy of a guess in an arm, or 0 if it is unknown. Plans before 0.26 have only classes."""

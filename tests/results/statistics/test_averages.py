@@ -1,6 +1,7 @@
 """Arms averaged over data sets, against SciPy and naive loops."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,8 +9,10 @@ import pytest
 import scipy.stats
 import synthetic
 
+from results.comparison.compare import compare
 from results.records import Table
 from results.statistics.contrast import DataAverage, Sample, difference, samples_by_arm
+from results.store import ledger
 from results.tables.layout import render
 from results.tables.study_table import table
 
@@ -151,6 +154,45 @@ def test_equivalence_of_the_average_is_two_one_sided_tests(margin: float | str, 
     assert center + half == pytest.approx(0.021246, abs=1e-5)
     assert (center + half) / (1 - (0.81 + 0.516) / 2) == pytest.approx(0.063, abs=1e-3)
     assert gap.verdict == verdict
+
+
+def test_planned_averages_count_although_they_are_gone() -> None:
+    """Six contrasts on two data sets are three averages."""
+    gap = made_table(plan(family=6)).averages[1]
+    assert gap.p is not None
+    assert gap.p_holm == pytest.approx(3 * gap.p)
+
+
+def test_a_margin_that_is_too_wide_withholds_equivalence_with_its_reason() -> None:
+    of = plan(margin=0.2)
+    gap = table(synthetic.results(of, synthetic.from_accuracies(of, nearly_equal()))).averages[1]
+    assert gap.verdict == "not-resolved"
+    assert gap.notes[0].startswith("not called equivalent: ")
+
+
+def test_a_later_margin_shows_the_average_verdict_under_the_first() -> None:
+    made = synthetic.results(plan(margin=0.05), synthetic.from_accuracies(plan(), nearly_equal()))
+    first = ledger.declaration(made.plan.model_copy(update={"margin": None}), "2026-01-01T00:00:00Z")
+    now = ledger.declaration(made.plan, "2026-01-02T00:00:00Z", sorted(made.plan.arm_trials))
+    late = table(replace(made, plan=made.plan.model_copy(update={"declarations": [first, now]})))
+    assert late.averages[1].verdict == "equivalent"
+    assert "average of pool=gap not resolved" in late.warnings[0]
+
+
+def nearly_equal() -> dict[str, list[float]]:
+    numbers = {f"pool={pool},data={name}": values for pool in ("cls", "gap") for name, values in BASELINE.items()}
+    return numbers | {"pool=gap,data=birds": [0.81, 0.81, 0.79, 0.82, 0.83]}
+
+
+def test_comparisons_judge_a_margin_by_the_chance_of_the_arms_own_data() -> None:
+    """0.1 is more than half of what 0.55 is above 0.5, but less than half of 0.55."""
+    of = plan(margin=0.1)
+    low = {arm["name"]: [0.54, 0.56, 0.55, 0.53, 0.57] for arm in of["arms"]}
+    higher = {name: [0.545, 0.555, 0.55, 0.535, 0.565] for name in low}
+    sides = [synthetic.results(of, synthetic.from_accuracies(of, numbers)) for numbers in (low, higher)]
+    verdicts = {row.arm: row.verdict for row in compare([sides[0]], [sides[1]]).rows}
+    assert verdicts["pool=gap,data=cars"] == "equivalent"
+    assert verdicts["pool=gap,data=birds"] == "not-resolved"
 
 
 def test_each_data_set_has_its_own_test_images_and_chance() -> None:
