@@ -16,7 +16,6 @@ import os
 
 from commonfloor.options import ConfigError
 from vitcore.data.formats.layout import Choice, Part, expand, listing_of, splits_of
-from vitcore.data.formats.tables import read_tables, saved_splits
 from vitcore.data.formats.tars import read_samples
 from vitcore.data.imagefolder import Listing, StoredImage
 
@@ -30,6 +29,8 @@ def list_stored(name: str) -> Listing[StoredImage]:
 
     Raises ConfigError if files are missing or damaged, or a choice is invalid or missing.
     """
+    from vitcore.data.formats.tables import read_tables, saved_splits  # late: a worker needs no pyarrow
+
     try:
         pattern, choice = Choice.parse(os.path.expanduser(name.partition(":")[2]))
         if name.startswith(SAVED):
