@@ -26,16 +26,21 @@ class Positions(dict[str, type[Position]]):
             raise KeyError(name)
         if len(parts) > 2:
             raise ConfigError(f"position={name}: at most two at once, such as 1d+rope2d")
-        sites = [[site for site in SITES if acts_at(self[part], site)] for part in parts]
-        if not all(sites):
-            raise ConfigError(f"position={name}: none is for a model without position embeddings")
-        shared = [site for site in sites[0] if site in sites[1]]
-        if shared:
-            raise ConfigError(f"position={name}: both act at one site: {shared[0]}")
         first, second = parts
-        if SITES.index(sites[0][0]) > SITES.index(sites[1][0]):
+        sites = sites_of(self[first])
+        other_sites = sites_of(self[second])
+        if not sites or not other_sites:
+            raise ConfigError(f"position={name}: none is for a model without position embeddings")
+        for site in sites:
+            if site in other_sites:
+                raise ConfigError(f"position={name}: both act at one site: {site}")
+        if SITES.index(sites[0]) > SITES.index(other_sites[0]):
             raise ConfigError(f"position={name}: did you mean {second}+{first}?")
         return combined(self[first], self[second])  # type: ignore[arg-type]  # mypy takes no class as hashable
+
+
+def sites_of(kind: type[Position]) -> list[str]:
+    return [site for site in SITES if acts_at(kind, site)]
 
 
 class Combination(Position):
@@ -74,7 +79,7 @@ class Combination(Position):
 def combined(first: type[Position], second: type[Position]) -> type[Position]:
     """Return the class of two position embeddings that act at different sites. It has the options of both."""
     options = type("Options", (first.Options, second.Options), {})
-    attributes: dict[str, Any] = {site: second_site(site) for site in SITES if acts_at(second, site)}
+    attributes: dict[str, Any] = {site: second_site(site) for site in sites_of(second)}
     attributes |= {
         "__doc__": f"{first.__doc__}\n\nTogether with {second.__name__}: {second.__doc__}",
         "Options": options,

@@ -142,11 +142,12 @@ class DINO(SelfTaught):
         teacher, student = chosen[:, :GLOBAL], chosen[:, GLOBAL:]
         equal = (teacher[:, :, None] == student[:, None]).double()  # (B, 2, V)
         agreement = other_views(equal).sum(dim=(1, 2)) / (GLOBAL * (self.views - 1))
-        rates = [
-            part.flatten().bincount(minlength=self.options.prototypes) / part.numel() for part in (teacher, student)
-        ]
-        chance = (rates[0] * rates[1]).sum()
+        chance = (self.frequencies(teacher) * self.frequencies(student)).sum()
         return losses.mean().item(), ((agreement - chance) / (1 - chance).clamp(min=1e-12)).clamp(min=0)
+
+    def frequencies(self, chosen: Tensor) -> Tensor:
+        """Return the relative frequency (K,) of each prototype in `chosen`, indices of any shape."""
+        return chosen.flatten().bincount(minlength=self.options.prototypes) / chosen.numel()
 
 
 def other_views(pairs: Tensor) -> Tensor:

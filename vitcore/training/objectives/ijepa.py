@@ -25,6 +25,7 @@ from vitcore.training.objectives.masked_patches import (
     check_embeds_patches_alone,
     decoder_config,
     gather_rows,
+    inside_blocks,
 )
 from vitcore.training.objectives.self_supervised import SelfTaught, Student
 
@@ -88,17 +89,12 @@ def random_blocks(uniform: Tensor, areas: tuple[float, float], aspects: tuple[fl
     to whole patches.
     """
     rows, columns = grid
-    share, ratio, down, across = uniform[..., None, None].unbind(dim=2)  # (B, n, 1, 1)
+    share, ratio, down, across = uniform[..., None].unbind(dim=2)  # (B, n, 1)
     area = rows * columns * (areas[0] + (areas[1] - areas[0]) * share)
     aspect = aspects[0] + (aspects[1] - aspects[0]) * ratio
     height = (area * aspect).sqrt().round().clamp(1, rows)
     width = (area / aspect).sqrt().round().clamp(1, columns)
-    top = (down * (rows - height + 1)).floor()
-    left = (across * (columns - width + 1)).floor()
-    row = torch.arange(rows, device=uniform.device)[:, None]
-    column = torch.arange(columns, device=uniform.device)
-    inside = (row >= top) & (row < top + height) & (column >= left) & (column < left + width)  # (B, n, rows, columns)
-    return inside.flatten(2)
+    return inside_blocks(height, width, down, across, grid)
 
 
 def members(inside: Tensor, order: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -184,8 +180,8 @@ class IJEPA(SelfTaught):
         predicted, taught = outputs
         weights = targets[..., None]  # (B, M, L, 1)
         mean = (taught * weights).sum(dim=(1, 2), keepdim=True)  # (B, 1, 1, D)
-        squares = [(taught - other).square().mean(dim=3) for other in (predicted, mean)]
-        error, variance = ((square * targets).sum(dim=(1, 2)) for square in squares)
+        error = ((taught - predicted).square().mean(dim=3) * targets).sum(dim=(1, 2))
+        variance = ((taught - mean).square().mean(dim=3) * targets).sum(dim=(1, 2))
         return torch.stack([self.losses(outputs, targets), error, variance], dim=1)
 
     def remembered(self, targets: Tensor) -> Tensor:

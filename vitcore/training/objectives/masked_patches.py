@@ -218,16 +218,13 @@ class Masks:
         order = order.argsort(dim=1, stable=True)
         return order[:, :left].sort(dim=1).values, order[:, left:].sort(dim=1).values
 
-    def cells(self, patches: int, device: torch.device) -> tuple[Tensor, Tensor, int, int]:
-        """Return the row (N,) and the column (N,) of each patch, and the number of rows and of columns."""
+    def grid(self, patches: int) -> Grid:
         rows = round(math.sqrt(patches * self.aspect))
-        columns = patches // rows
-        place = torch.arange(patches, device=device)
-        return place // columns, place % columns, rows, columns
+        return rows, patches // rows
 
     def grid_order(self, rng_keys: Tensor, patches: int) -> Tensor:
         """Return 0 for the visible patch of every 2 x 2, the same of each in an image, and 1 for the others: (B, N)."""
-        row, column, *_ = self.cells(patches, rng_keys.device)
+        row, column = cells(self.grid(patches), rng_keys.device)
         down, across = integers(2, rng_keys, GRID, 2).unsqueeze(2).unbind(1)  # (B, 1)
         return ((row % 2 != down) | (column % 2 != across)).int()
 
@@ -237,7 +234,8 @@ class Masks:
         A block is of 16 of 196 patches or more, and of at most as many as are still to be masked. Its aspect ratio is
         log-uniform, as in the authors' code. A block that does not fit masks nothing.
         """
-        row, column, rows, columns = self.cells(patches, rng_keys.device)
+        grid = self.grid(patches)
+        rows, columns = grid
         smallest = max(1, patches * 16 // 196)
         uniform = uniforms(rng_keys, BLOCK, 4 * BLOCKS).view(-1, BLOCKS, 4, 1)
         first = torch.full((len(rng_keys), patches), BLOCKS, device=rng_keys.device)
@@ -246,12 +244,30 @@ class Masks:
             missing = patches - self.left(patches) - (first < BLOCKS).sum(dim=1, keepdim=True)  # (B, 1)
             area = smallest + size * (missing - smallest).clamp(min=0)
             ratio = ((1 - 2 * aspect) * math.log(0.3)).exp()
-            height, width = (area * ratio).sqrt().round(), (area / ratio).sqrt().round()
-            top, left = (down * (rows - height + 1)).floor(), (across * (columns - width + 1)).floor()
-            inside = (row >= top) & (row < top + height) & (column >= left) & (column < left + width)  # (B, N)
+            height = (area * ratio).sqrt().round()
+            width = (area / ratio).sqrt().round()
+            inside = inside_blocks(height, width, down, across, grid)  # (B, N)
             masks = inside & (height <= rows) & (width <= columns) & (missing > 0) & (first == BLOCKS)
             first = torch.where(masks, block, first)
         return first
+
+
+def cells(grid: Grid, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return the row (N,) and the column (N,) of each patch."""
+    place = torch.arange(math.prod(grid), device=device)
+    return place // grid[1], place % grid[1]
+
+
+def inside_blocks(height: Tensor, width: Tensor, down: Tensor, across: Tensor, grid: Grid) -> Tensor:
+    """Return which patches are in blocks: (..., N). height, width: of a block (..., 1), in patches.
+
+    down, across: where it is (..., 1), from 0 to 1.
+    """
+    rows, columns = grid
+    row, column = cells(grid, height.device)
+    top = (down * (rows - height + 1)).floor()
+    left = (across * (columns - width + 1)).floor()
+    return (row >= top) & (row < top + height) & (column >= left) & (column < left + width)
 
 
 class MAE(Masking):
@@ -373,7 +389,8 @@ class Decoder(Initial):
 
     def __init__(self, config: Settings, encoder_width: int, prefix: int, masks: Masks, mask_width: int) -> None:
         super().__init__()
-        self.prefix, self.masks = prefix, masks
+        self.prefix = prefix
+        self.masks = masks
         self.embed = nn.Linear(encoder_width, config.width)
         self.mask = nn.Parameter(torch.empty(mask_width))
         self.position = POSITION[config.position](config)
