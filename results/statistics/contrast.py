@@ -12,7 +12,7 @@ from results.statistics import intervals
 from results.statistics.intervals import Estimate
 from results.store.record import Correct
 from results.store.schemas import Metric
-from results.store.schemas.metrics import is_share_right
+from results.store.schemas.metrics import is_of_other_images, is_share_right
 from results.study_results import StudyResults
 
 
@@ -291,7 +291,7 @@ def samples_by_arm(study: StudyResults, metric: str) -> dict[str, Sample]:
     is_accuracy = study.plan.metric_named(metric).is_accuracy
     samples = {}
     for arm in study.plan.arms:
-        split = study.plan.split_of(arm)
+        split = None if is_of_other_images(metric) else study.plan.split_of(arm)
         folds = split.folds if split else None
         image = 1 / split.images_per_test if split and is_accuracy else 0.0
         samples[arm.name] = Sample({}, {}, {}, folds, image)

@@ -21,7 +21,7 @@ from results.records import (
     with_labels,
 )
 from results.store.schemas import Metric, Plain, Plan
-from results.store.schemas.metrics import EXACT, margin_text, too_wide
+from results.store.schemas.metrics import EXACT, is_of_other_images, margin_text, too_wide
 from results.study_results import unseen_failures
 from results.style import current_style
 from results.tables import cross_grid, data_grid, formats, secondary_table, sentences
@@ -432,10 +432,10 @@ def column_lines(table: Table, columns: Sequence[str]) -> list[str]:
 def test_images_text(plan: Plan) -> str:
     """Return text on the images that trials are tested on, such as ", all on the same 360 test images", or ""."""
     split = plan.split
-    if plan.data_sets and split is not None:
-        return f", on {units.amount_text(len(plan.data_sets), 'data set')}, each with its own test images"
-    if split is None:
+    if split is None or is_of_other_images(plan.metric):
         return ""
+    if plan.data_sets:
+        return f", on {units.amount_text(len(plan.data_sets), 'data set')}, each with its own test images"
     if split.kind == "folds":
         return f", each on one of {split.folds} folds of {split.images:,} images"
     return f", all on the same {split.images:,} test images"

@@ -201,6 +201,11 @@ def test_condition(metric: str) -> str:
     return f"at {at} pixels"
 
 
+def is_of_other_images(metric: str) -> bool:
+    """Return whether a metric is of other test images than the trial's, such as test_accuracy@imagenet-v2."""
+    return re.fullmatch(r"dense_.*|test_(accuracy|loss)@(?!(patch|merge)?\d+$).*", metric) is not None
+
+
 def margin_bound(margin: float | str) -> float:
     """Return the largest difference within a margin: in the metric's unit, or as a share of the baseline's error."""
     if isinstance(margin, str):

@@ -12,8 +12,9 @@ import synthetic
 from results.comparison.compare import compare
 from results.statistics import power
 from results.statistics.contrast import Sample
-from results.store.schemas import Plan
+from results.store.schemas import EvalSummary, Plan
 from results.study_results import StudyResults
+from results.tables.layout import render
 from results.tables.study_table import table
 
 IMAGES = 360
@@ -160,3 +161,18 @@ def test_planned_power_counts_the_noise_of_test_images(n: int, images: float, te
     assert tie.mean() == pytest.approx(0.8, abs=0.015)
     assert power.seeds_to_resolve(1.001 * difference, 1.0, tests, images=images) == n
     assert power.seeds_to_resolve(2 * np.sqrt(images), 1.0, tests, images=images) is None
+
+
+@pytest.mark.parametrize(("metric", "own"), [("test_accuracy@16", True), ("test_accuracy@imagenet-v2", False)])
+def test_metrics_of_other_images_are_not_counted_in_the_trials_own(metric: str, own: bool) -> None:
+    """Differences below half of one of 360 images are identical, but not where there are more images."""
+    plan = synthetic.make_plan("s", {"stem": ["patch", "conv"]}, {"stem": "patch"}, seeds=3, split=SPLIT, metric=metric)
+    records = synthetic.simulate(plan)
+    for arm in plan["arms"]:
+        for trial in arm["trials"]:
+            value = 0.8 + (0.0002 * trial["seed"] if arm["name"] == "stem=conv" else 0.0)
+            summary = EvalSummary(metrics={metric: value})
+            records[trial["id"]] = replace(records[trial["id"]], evals={f"test@{metric.partition('@')[2]}": summary})
+    made = table(synthetic.results(plan, records))
+    assert (synthetic.row_of_arm(made, "stem=conv").delta_ci95 is None) == own
+    assert ("all on the same 360 test images" in render(made, "md")) == own
