@@ -88,7 +88,12 @@ def study_as_declared(study: StudyResults, declaration: Declaration) -> StudyRes
     values = study.columns.get(declaration.metric, [])
     if all(math.isnan(value) for value in values):
         raise ValueError(f"no trial here has the metric {declaration.metric}")
-    return replace(study, plan=plan_as_declared(study.plan, declaration))
+    plan = plan_as_declared(study.plan, declaration)
+    columns = study.columns
+    for name in plan.secondary_metrics:
+        if name not in columns:  # an eval of another study on the same trials, not computed yet
+            columns = columns | {name: [math.nan] * len(values)}
+    return replace(study, plan=plan, columns=columns)
 
 
 def changes_text(earlier: Earlier, plan: Plan) -> str:

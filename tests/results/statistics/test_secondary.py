@@ -244,8 +244,9 @@ def redeclared(made: StudyResults, before: list[str]) -> Table:
     return table(replace(made, plan=plan.model_copy(update={"declarations": [first, now]})))
 
 
-@pytest.mark.parametrize("before", [[], ["test_loss"], [*NAMES, "val_loss"]])
+@pytest.mark.parametrize("before", [[], ["test_loss"], [*NAMES, "val_loss"], [*NAMES, "knn_accuracy"]])
 def test_a_metric_that_was_added_or_dropped_after_results_is_named(before: list[str]) -> None:
+    """A study that shares the trials may have declared an eval, such as k-NN, that was not computed yet."""
     made = redeclared(study(WORSE), before)
     then = ", ".join(["test_accuracy", *before])
     assert made.warnings[0].startswith(
