@@ -28,10 +28,10 @@ HOW_IT_RUNS = frozenset({"device", "threads", "compile", "cuda_graph", "attentio
 
 def image_shape(size: object) -> Shape:
     """Return height and width of a size, such as 224 or "224x448"; raise ConfigError if it is none."""
-    found = re.fullmatch(r"([1-9]\d{0,5})(?:x([1-9]\d{0,5}))?", str(size), re.ASCII)
-    if found:
-        shape = int(found[1]), int(found[2] or found[1])
-        if max(shape) <= LARGEST_SIDE and (found[2] or isinstance(size, int)):
+    match = re.fullmatch(r"([1-9]\d{0,5})(?:x([1-9]\d{0,5}))?", str(size), re.ASCII)
+    if match:
+        shape = int(match[1]), int(match[2] or match[1])
+        if max(shape) <= LARGEST_SIDE and (match[2] or isinstance(size, int)):
             return shape
     raise ConfigError(
         f"image_size={size}: a whole number from 1 to {LARGEST_SIDE:,}, or height x width, such as 224x448"

@@ -33,7 +33,8 @@ def check(design: Design) -> None:
             try:
                 design.trainable.check_eval(name, arm.config)
             except ValueError as error:
-                raise ValueError(f"eval {name} of arm {arm.name}: {error}") from None
+                why = str(error).removeprefix(f"eval {name}: ")
+                raise ValueError(f"eval {name} of arm {arm.name}: {why}") from None
     stages: dict[str, Stage] = {}
     for arm in design.arms:
         stages |= {stage.name: stage for stage in arm.lineage}

@@ -341,18 +341,18 @@ def average_record(judged: JudgedAverage) -> AverageRow:
 
 def average_notes(judged: JudgedAverage, pair: tuned_pairs.Pair) -> list[str]:
     """Return the notes on an average difference, as of `difference_notes`."""
-    own = pair.own
+    difference = pair.own
     texts = []
-    if own.mean.se is None:
-        texts.append(notes.no_interval_note(own.mean, judged.p))
+    if difference.mean.se is None:
+        texts.append(notes.no_interval_note(difference.mean, judged.p))
     return texts + notes.verdict_notes(
         judged.verdict,
-        own.mean,
-        own.tested,
+        difference.mean,
+        difference.tested,
         judged.p_holm,
         family=pair.plan.averages_family,
         tie=judged.tie,
-        looks=len(looks.looks_at(own, pair.plan)),
+        looks=len(looks.looks_at(difference, pair.plan)),
         unstable=judged.unstable,
     )
 

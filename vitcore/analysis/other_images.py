@@ -39,16 +39,16 @@ class OtherImages(Eval):
     @property
     def patch(self) -> int:
         """The size of patches, or 0 for that of training."""
-        found = re.fullmatch(r"patch([1-9]\d*)", self.value)
-        return int(found[1]) if found else 0
+        match = re.fullmatch(r"patch([1-9]\d*)", self.value)
+        return int(match[1]) if match else 0
 
     @property
     def size(self) -> int | str:
         """The size of images, such as 384 or "224x448", or 0 for that of training."""
-        found = re.fullmatch(r"[1-9]\d*(x[1-9]\d*)?", self.value)
-        if not found:
+        match = re.fullmatch(r"[1-9]\d*(x[1-9]\d*)?", self.value)
+        if not match:
             return 0
-        return self.value if found[1] else int(self.value)
+        return self.value if match[1] else int(self.value)
 
     @property
     def data(self) -> str:

@@ -210,6 +210,7 @@ def test_plans_that_share_a_trial_add_up_what_it_owes() -> None:
             "evals: fewshots: one of fewshot, inspect, test@SIZE, test@patchP, test@DATA, corrupt, corrupt@KIND, knn, ",
         ),
         ("metric: test_accuracy@18", "eval test@18 of arm pool=gap: images of 18 pixels: patch=4 does not divide them"),
+        ("evals: [knockout@registers]", "eval knockout@registers of arm pool=gap: registers=0"),
     ],
 )
 def test_impossible_evals_are_refused_before_training(ablate: Ablate, tmp_path: Path, line: str, said: str) -> None:
