@@ -206,7 +206,8 @@ def repair(
     the manifest never replaces the old file.
     """
     if (source.classes, source.train, len(source.labels)) != (tuple(manifest.classes), manifest.train, manifest.images):
-        raise ValueError(f"{folder}: was packed from other images than these: other classes, or another number of them")
+        why = "other classes, or other numbers of training and test images"
+        raise ValueError(f"{folder}: was packed from other images than these: {why}")
     writer = Writer(source, options_of(manifest), manifest.channels, advance)
     again = shards_to_rewrite(manifest, damaged)
 

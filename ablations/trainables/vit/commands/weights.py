@@ -33,9 +33,9 @@ class StoredWeights:
 def store(name: str, home: Path, file: Path | None = None) -> StoredWeights:
     """Store the weights of a model of timm in the folder `home`, converted to a ViT of this package.
 
-    name: in timm's registry, with or without a tag. file: holds the weights, by default downloaded by timm. Nothing is
-    unpickled. Raises ValueError if the model is unknown or cannot be converted, or if the file does not fit, OSError if
-    the file cannot be opened, and RuntimeError if the download fails.
+    name: in timm's registry, with or without a tag. file: holds the weights, by default downloaded by timm, which takes
+    only tensors from pickled files. Raises ValueError if the model is unknown or cannot be converted, or if the file
+    does not fit, OSError if the file cannot be opened, and RuntimeError if the download fails.
     """
     name = name.removeprefix(REFERENCE)
     if not PUBLIC.fullmatch(REFERENCE + name) or not timm.is_model(name):
