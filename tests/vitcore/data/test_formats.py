@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import other_formats
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from in_process import Ablate, refusal
@@ -182,6 +183,16 @@ def without_label(folder: Path) -> str:
     return name
 
 
+def nested(folder: Path) -> str:
+    """Put the struct of an image into the field `bytes` of another struct."""
+    name = rewrite(folder, "train")
+    file = folder.parent / "other" / "train-00000-of-00001.parquet"
+    whole = pq.read_table(file)
+    inner = whole["image"].combine_chunks()
+    pq.write_table(whole.set_column(0, "image", pa.StructArray.from_arrays([inner], ["bytes"])), file)
+    return f"{name}#image=image"
+
+
 def without_bytes(folder: Path) -> str:
     path = folder.parent / "other" / "test-00000-of-00001.parquet"
     rows = [(path, None, label) for path, _, label in other_formats.images(folder, "test")]
@@ -223,6 +234,7 @@ REFUSED: dict[str, tuple[Callable[[Path], str], str]] = {
         lambda folder: rewrite(folder, "test", column="fine_label", classes=(), coarse_label=[0] * 7),
         "several label columns, fine_label, coarse_label: choose one by #label=NAME",
     ),
+    "nested": (nested, "#image=image: holds struct<bytes: struct<"),
     "dropped": (without_label, "no label column among image: choose one by #label=NAME"),
     "none": (
         lambda folder: rewrite(folder, "test", column="breed", classes=()),

@@ -160,9 +160,8 @@ def is_text(kind: pa.DataType) -> bool:
 
 def holds_images(kind: pa.DataType) -> bool:
     """Return whether a column's type is that of encoded images: bytes, or a struct with bytes."""
-    if pa.types.is_struct(kind):
-        place = kind.get_field_index("bytes")
-        return place >= 0 and holds_images(kind.field(place).type)
+    if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
+        kind = kind["bytes"].type
     return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
 
 
