@@ -95,9 +95,8 @@ def find_test_set(name: str, data_dir: Path | None = None) -> TestSet:
 def load_built_in(name: str, home: Path | None, shape: Shape, channels: int) -> Images:
     raw = read(name, home, shape)
     indices = raw.test if len(raw.test) else raw.train
-    return Images(torch.from_numpy(raw.images), torch.from_numpy(raw.labels), np.arange(len(raw.labels))).select(
-        indices
-    )
+    images = Images(torch.from_numpy(raw.images), torch.from_numpy(raw.labels), np.arange(len(raw.labels)))
+    return images.select(indices)
 
 
 def load_pack_test(folder: Path, content: Manifest, shape: Shape, channels: int) -> Images:
