@@ -56,6 +56,7 @@ def check(
     ],
     recipe: parameters.RecipeName = None,
     runs: parameters.Runs = None,
+    data_dir: parameters.DataDir = None,
     workers: parameters.Workers = None,
     plugin: parameters.Plugins = None,
 ) -> None:
@@ -73,7 +74,7 @@ def check(
         ablate check script.yaml lr.yaml
         ablate check all
     """
-    place = make_place(runs, None, plugin)
+    place = make_place(runs, data_dir, plugin)
     chosen = read_recipe(recipe or recipe_among(words))
     passed = list(map(partial(check_word, recipe=chosen), words))
     fail_if(not all(passed))

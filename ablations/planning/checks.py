@@ -74,7 +74,15 @@ def check_metrics(design: Design) -> None:
 
 
 def check_data(design: Design) -> None:
-    """Raise ValueError if an arm or a claim is about a difference between two data sets."""
+    """Raise ValueError if the baseline's data set is not listed, or an arm or a claim is about two data sets."""
+    key = design.trainable.data_key
+    listed = design.curves.get(key, [])
+    of_baseline = design.study.baseline.get(key)
+    if listed and of_baseline not in (None, *listed):
+        raise ValueError(
+            f"study '{design.study.name}': baseline: {key}={of_baseline}: one of {joined_names(listed)}, the data sets "
+            "on which every arm is trained"
+        )
     data = {arm.name: design.trainable.data_name(arm.config) for arm in design.arms}
     compared = [(f"arm {arm.name}", arm.name, arm.baseline) for arm in design.arms]
     compared += [(f"claim {claim}", *claimed_arms(claim)) for claim in design.claims]

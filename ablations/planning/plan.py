@@ -14,7 +14,7 @@ from ablations.trainables.trainable import LINKS, Trainable, trial_ids
 from results.records import claimed_arms
 from results.store import schemas
 from results.store.plan_files import learned_settings, parent_setting
-from results.store.schemas import Entry, Interaction, Plan, PlannedTrial, Settings, Tuned
+from results.store.schemas import Entry, Interaction, Plan, PlannedData, PlannedTrial, Settings, Tuned
 from results.store.schemas.metrics import margin_text
 
 
@@ -30,7 +30,7 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
     entries = [arm_entry(design, arm, arms[arm.baseline], seeds, stages) for arm in design.arms]
     tuned = tuned_entries(design)
     departed = departures(design, arms[design.main_baseline])
-    data = trainable.describe_data(design.reference)
+    data = described_data(design, design.reference)
     plan = Plan(
         name=design.name,
         study=study.name,
@@ -81,13 +81,21 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
     return plan
 
 
+def described_data(design: Design, settings: Settings) -> PlannedData | None:
+    """Return the description of a data set, with the name that tells it from the study's other data sets."""
+    data = design.trainable.describe_data(settings)
+    if data is None:
+        return None
+    return data.model_copy(update={"name": design.data_names.get(design.trainable.data_name(settings), data.name)})
+
+
 def summary(design: Design) -> str:
     """Return a text about the data, the baseline's model and its training, with the study's other data sets."""
     trainable = design.trainable
     description = design.applicable_recipe.description
     text = trainable.summary(design.reference, design.recipe.name, description, bool(design.study.stages))
     for name in design.curves.get(trainable.data_key, []):
-        data = trainable.describe_data({**design.reference, trainable.data_key: name})
+        data = described_data(design, {**design.reference, trainable.data_key: name})
         if data and name != design.data:
             size = f"{data.classes:,} classes, {data.train:,} images at {data.image_size} px"
             text += f" Also trained on {data.name}: {size}."
@@ -231,7 +239,7 @@ def arm_entry(
         trials=trials(arm.trainable, arm.config, arm.recorded, seeds, stages.get(arm.parent_name)),
     )
     if design.trainable.data_key in design.curves:  # plans of one data set stay as they were
-        of_data = {"data": arm.trainable.describe_data(arm.config), "split": arm.trainable.split(arm.config)}
+        of_data = {"data": described_data(design, arm.config), "split": arm.trainable.split(arm.config)}
         return entry.model_copy(update=of_data)
     return entry
 

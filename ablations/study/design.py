@@ -3,7 +3,7 @@
 A point of the curves has one value for each curve. Every change from the baseline gives one arm at each point.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -346,6 +346,21 @@ class Design(Layers):
         """The points of the curves that are not tuned."""
         return points({name: values for name, values in self.curves.items() if name not in self.tune})
 
+    @cached_property
+    def data_names(self) -> dict[str, str]:
+        """The data sets of a study of several: value -> the name in tables, which no other has."""
+        key = self.trainable.data_key
+        names: dict[str, str] = {}
+        for value in self.curves.get(key, []):
+            described = self.trainable.describe_data({**self.reference, key: value})
+            if described:
+                names[value] = described.name
+        distinct = {}
+        for value, name in names.items():
+            alike = [other for other in names if names[other] == name]
+            distinct[value] = name if len(alike) == 1 else distinct_part(value, alike)
+        return distinct
+
     def excluded_names(self, entry: Values, pairs: Mapping[str, tuple[Change, Values]]) -> set[str]:
         """Return the names of the arms that an entry of `exclude` matches.
 
@@ -412,6 +427,17 @@ class Design(Layers):
             if all(matches(arm.recorded.get(key), value) for key, value in wanted.items()):
                 return name
         return ""
+
+
+def distinct_part(path: str, paths: Sequence[str]) -> str:
+    """Return what remains of one of several distinct paths without the folders with which all begin or end."""
+    own = path.split("/")
+    parts = [each.split("/") for each in paths]
+    for end in (0, -1):
+        while min(map(len, parts)) > 1 and len({each[end] for each in parts}) == 1:
+            for each in (own, *parts):
+                del each[end]
+    return "/".join(own)
 
 
 def same_trial(first: Arm, second: Arm) -> str:

@@ -61,7 +61,7 @@ class TestSet:
             first = ", ".join(trained.class_names[:3])
             raise ConfigError(
                 f"{where}: class '{unknown[0]}' is none of the {len(labels):,} that the model was trained on "
-                f"({first} ...): classes are matched by name, so rename its folder and pack it anew"
+                f"({first} ...): classes are matched by name, so rename its folder (a pack is packed anew)"
             )
         return [labels[name] for name in self.class_names]
 

@@ -19,6 +19,7 @@ from vitcore.analysis.evals import EVAL, eval_of, find, spellings
 from vitcore.analysis.other_images import OtherImages
 from vitcore.config import Config, merge
 from vitcore.data import lookup, splits
+from vitcore.data.test_sets import find_test_set
 from vitcore.identity import identity as config_identity
 from vitcore.runtime.compile_cache import compiles
 from vitcore.runtime.device import compute_settings, device_of
@@ -123,13 +124,32 @@ def known_evals() -> list[str]:
 
 
 def check_eval(name: str, settings: Settings) -> None:
-    find(name).check(config_of(settings))
+    entry = find(name)
+    entry.check(config_of(settings))
+    if isinstance(entry, OtherImages) and entry.data:
+        check_test_images(entry.data)
+
+
+@cache
+def check_test_images(name: str) -> None:
+    """Raise ConfigError if a folder of test images has a broken one. Packs are checked as they are read."""
+    find_test_set(name).fingerprint()
 
 
 def eval_caveats(names: Sequence[str], settings: Settings) -> list[str]:
-    """Return a caveat for each eval that enlarges the stored images."""
-    sizes = [entry.size for entry in map(find, names) if isinstance(entry, OtherImages) and entry.size]
-    return [f"In evaluations, {note}." for size in sizes for note in data.enlargement_notes(settings["data"], size)]
+    """Return a caveat for each eval that enlarges the stored images or has only some of the classes."""
+    caveats = []
+    for entry in map(find, names):
+        if not isinstance(entry, OtherImages):
+            continue
+        if entry.size:
+            caveats += [f"In evaluations, {note}." for note in data.enlargement_notes(settings["data"], entry.size)]
+        elif entry.data:
+            scored = len(find_test_set(entry.data).class_names)
+            classes = settings["classes"]
+            if scored < classes:
+                caveats.append(f"On {entry.data}, only {scored:,} of {classes:,} classes compete for the prediction.")
+    return caveats
 
 
 def hardware(settings: Settings) -> tuple[bool, str]:

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 from designs import RECIPE, design, names
+from photographs import photographs
 
 from ablations.planning import overview
 from ablations.planning.plan import build
+from ablations.planning.step_times import Device
 from ablations.study.design import Design
 from ablations.trainables.vit.commands.data_folders import DataFolders
 from results.store.schemas import Split
@@ -53,6 +55,32 @@ def test_the_trials_are_those_of_studies_of_one_data_set(tmp_path: Path) -> None
 def test_data_may_be_a_curve_too(tmp_path: Path) -> None:
     curve = "{question: q, baseline: {pool: cls}, factors: {pool: [cls, gap]}, curves: {data: [digits, mnist]}}"
     assert names(design(tmp_path, curve)) == names(two_sets(tmp_path))
+
+
+def test_a_baseline_on_data_that_are_not_listed_is_refused(tmp_path: Path) -> None:
+    study = STUDY.replace(", MORE", "").replace("{pool: cls}", "{pool: cls, data: cifar10}")
+    with pytest.raises(ValueError, match="baseline: data=cifar10: one of digits, mnist"):
+        build(design(tmp_path, study), [0])
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (("pets/data", "birds/data"), ["pets", "birds"]),
+        (("data", "birds/data"), ["data", "birds/data"]),
+        (("pets", "birds"), ["pets", "birds"]),
+    ],
+)
+def test_folders_of_equal_names_are_told_apart(tmp_path: Path, paths: tuple[str, ...], names: list[str]) -> None:
+    counts = {"cat": 5, "dog": 5}
+    sizes = ((24, 16), (16, 24))  # other images, about which a plan states the same
+    folders = [photographs(tmp_path / path, counts, size) for path, size in zip(paths, sizes, strict=True)]
+    listed = ", ".join(f"'imagefolder:{folder}'" for folder in folders)
+    plan = build(design(tmp_path, STUDY.replace("digits, mnist", listed).replace(", MORE", "")), [0])
+    assert [arm.data.name for arm in plan.arms[:2] if arm.data] == names
+    view = overview.overview(plan, tmp_path / "runs", [], Device(False, ""))
+    lines = [line.split(":")[0].split() for line in overview.render(view, plan).splitlines() if "  data " in line]
+    assert lines == [["data", name] for name in names]
 
 
 @pytest.mark.parametrize(

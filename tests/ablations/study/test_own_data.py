@@ -127,6 +127,14 @@ def test_folders_and_classes_that_are_not_enough_are_named(ablate: Ablate, tmp_p
     assert not list(tmp_path.glob("*.yaml"))
 
 
+@pytest.mark.parametrize("path", ["pets", "parquet:pets/data/*.parquet"])
+def test_files_of_many_images_are_to_be_packed_first(path: str, ablate: Ablate, tmp_path: Path) -> None:
+    (tmp_path / "pets" / "data").mkdir(parents=True)
+    (tmp_path / "pets" / "data" / "train-00000-of-00001.parquet").touch()
+    errors = refusal(ablate, "init", path, "--out", "r.yaml")
+    assert f"{path}: is no folder of images: `ablate data pack NAME SOURCE` packs such files" in errors
+
+
 @pytest.mark.parametrize("side", [8, 16, 20, 28, 30, 32, 64, 100, 256, 500])
 @pytest.mark.parametrize("device", [CPU, GPU])
 def test_patches_divide_images_that_are_not_enlarged(side: int, device: str) -> None:

@@ -221,6 +221,19 @@ def test_impossible_evals_are_refused_before_training(ablate: Ablate, tmp_path: 
     assert not (tmp_path / "new").exists()
 
 
+def test_a_broken_test_image_is_named_before_training(
+    ablate: Ablate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = photographs(tmp_path / "data" / "broken", {"3": 2, "5": 3})
+    (root / "5" / "0001.png").write_bytes(b"no image")
+    monkeypatch.setenv("ABLATE_DATA", str(tmp_path / "data"))
+    (tmp_path / "broken.yaml").write_text(dedent(STUDY) + "evals: [test@broken]\n")
+    for command in ("plan", "run"):
+        status, _, errors = ablate(command, "broken.yaml", "--runs", "new")
+        assert (status, "broken/5/0001.png: " in errors) == (2, True)
+    assert not (tmp_path / "new").exists()
+
+
 def test_tables_show_other_test_images_and_corrupted_ones(
     ablate: Ablate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,6 +248,7 @@ def test_tables_show_other_test_images_and_corrupted_ones(
     assert "accuracy on corrupted images (contrast)" in output
     assert "mean corruption error (contrast)" in output
     assert "test accuracy on photos" in output
+    assert "On photos, only 2 of 10 classes compete for the prediction." in ablate("table", "robust.yaml")[1]
     assert [row["n"] for row in json_output(ablate, "table", "robust.yaml")["rows"]] == [2, 2]
 
 

@@ -128,3 +128,17 @@ def test_ablate_toml_names_packs_too(folder: Path, home: Path, monkeypatch: pyte
     Path("ablate.toml").write_text('[data]\nmnst = "gone"\n')
     missing = refusal(ablate, "train", "data=mnst")
     assert f"(ablate.toml: data.mnst={home}/gone: no such folder); `ablate data pack mnst SOURCE" in missing
+
+
+def test_check_finds_a_recipes_pack_by_its_folder(
+    folder: Path, tmp_path: Path, ablate: Ablate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ABLATE_DATA", raising=False)
+    monkeypatch.setenv("ABLATE_MORE_DATA", "[]")  # restored after the test
+    packed(folder, tmp_path / "elsewhere", "scans")
+    (tmp_path / "scans.yaml").write_text(
+        "{description: Of a pack., config: {data: scans, width: 8, depth: 1, heads: 2, patch: 2, steps: 2}}"
+    )
+    recipe = str(tmp_path / "scans.yaml")
+    assert "data=scans" in refusal(ablate, "check", recipe)
+    assert ablate("check", recipe, "--data-dir", str(tmp_path / "elsewhere"))[0] == 0

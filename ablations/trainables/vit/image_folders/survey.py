@@ -10,6 +10,7 @@ import numpy as np
 from ablations.trainables.vit.image_folders import findings
 from commonfloor.messages import printable, reason
 from vitcore.data.decode import Facts, eight_bits
+from vitcore.data.formats import FORMATS
 from vitcore.data.imagefolder import in_threads, list_images, read_facts, stored_file
 from vitcore.data.lookup import FOLDER, find_pack
 from vitcore.data.pack import MANIFEST, Pack, manifest, read_index
@@ -68,7 +69,15 @@ def survey(path: Path) -> Survey:
 
     Raises ValueError if `path` is neither, the pack is damaged, no image can be read, or a class is too small to split.
     """
-    return survey_pack(path) if (path / MANIFEST).is_file() else survey_folder(path)
+    if (path / MANIFEST).is_file():
+        return survey_pack(path)
+    try:
+        return survey_folder(path)
+    except ValueError as error:
+        if str(path).startswith(FORMATS) or any(path.rglob("*.parquet")):
+            advice = "`ablate data pack NAME SOURCE` packs such files, and `ablate init` takes the pack's folder"
+            raise ValueError(f"{path}: is no folder of images: {advice}") from error
+        raise
 
 
 def survey_pack(path: Path) -> Survey:
