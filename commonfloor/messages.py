@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 LONGEST_LINE = 2000  # maximum characters of an error
 UNUSUAL = re.compile(r"[^\x20-\x7e]")  # raises TypeError for bytes, by which click knows a text stream
@@ -110,6 +110,12 @@ def spelling_hint(word: object, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(text, names, n=1)
     close += [name for name in names if is_extended(text, name) or is_extended(name, text)]
     return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def known_names(word: str, known: Collection[str]) -> str:
+    """Return "one of a, b", or "did you mean 'a'? Known are a, b" if a known word is similar to `word`."""
+    hint = spelling_hint(word, known).removeprefix("; ")
+    return f"{hint} Known are {joined_names(known)}" if hint else f"one of {joined_names(known)}"
 
 
 def is_extended(name: str, longer: str) -> bool:

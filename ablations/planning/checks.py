@@ -9,7 +9,7 @@ from ablations.study.arms import Stage, arm_name
 from ablations.study.design import Design
 from ablations.study.study import Axis, Study
 from ablations.trainables.trainable import Trainable, find
-from commonfloor.messages import joined_names, spelling_hint
+from commonfloor.messages import joined_names, known_names
 from results.figures.kinds import FIGURE_KINDS
 from results.records import claimed_arms
 from results.store.schemas import Entry, Plan, Settings
@@ -42,7 +42,10 @@ def check(design: Design) -> None:
         try:
             design.trainable.check_trial(trials.config, trials.parent.config if trials.parent else None)
         except ValueError as error:
-            raise ValueError(f"study '{design.study.name}', {trials.name}: {error}") from None
+            why = str(error)
+            if trials.parent:
+                why = why.replace(f"{trials.parent.link}={trials.parent.id}", f"stage {trials.parent.stage}")
+            raise ValueError(f"study '{design.study.name}', {trials.name}: {why}") from None
 
 
 def check_names(design: Design) -> None:
@@ -70,6 +73,9 @@ def check_metrics(design: Design) -> None:
         is_described = name in EXACT and name in design.trainable.described
         if design.trainable.eval_of(name) or (is_described and name != design.metric):
             continue
+        measure, _, value = name.partition("@")
+        if value and design.trainable.eval_of(measure):
+            design.trainable.metrics_of(f"{design.trainable.eval_of(measure)}@{value}")  # raises, naming the values
         check_name(design.study, "metrics" if design.study.metrics else "metric", name, measured)
 
 
@@ -107,8 +113,7 @@ def check_arms(design: Design, key: str, names: Iterable[str], known: Sequence[s
 
 def check_name(study: Study, key: str, name: str, known: Collection[str]) -> None:
     if name not in known:
-        hint = spelling_hint(USUAL_METRICS.get(name, name), known)
-        raise ValueError(f"study '{study.name}': {key}={name}: one of {joined_names(known)}{hint}")
+        raise ValueError(f"study '{study.name}': {key}={name}: {known_names(USUAL_METRICS.get(name, name), known)}")
 
 
 def check_shares(design: Design) -> None:

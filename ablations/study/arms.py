@@ -108,12 +108,13 @@ class Stage(TrialTemplate):
     own: frozenset[str]
 
     def resolve(self) -> Settings:
+        if self.parent:
+            _ = self.parent.config  # its errors name it
         try:
             return super().resolve()
         except ValueError as error:  # a key that is written for this stage alone, as pretrain.steps, is named so
-            if str(error).partition("=")[0] in self.own:
-                raise type(error)(f"{self.stage}.{error}") from None
-            raise
+            is_own = str(error).partition("=")[0] in self.own
+            raise type(error)(f"{self.stage}.{error}" if is_own else f"stage {self.stage}: {error}") from None
 
 
 @dataclass(frozen=True)

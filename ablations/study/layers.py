@@ -138,7 +138,8 @@ class Layers:
         try:
             return self.reference_trials.config
         except ValueError as error:
-            raise type(error)(f"{self.source_of(str(error).partition('=')[0])}{error}") from None
+            key = str(error).partition("=")[0].rpartition(": ")[2]  # a stage's name may stand before it
+            raise type(error)(f"{self.source_of(key)}{error}") from None
 
     def source_of(self, key: str) -> str:
         """Return where a wrong setting of the baseline is written, as the beginning of a message."""

@@ -32,11 +32,12 @@ class Corrupt(Eval):
         "corrupt_normalized_error": {**ERROR, "highest": None, "label": "mean corruption error over AlexNet's"},
     }
     values = ("", "KIND")
+    choices = ("", *CORRUPTIONS)
     example = "contrast"
 
     @classmethod
     def takes(cls, value: str) -> bool:
-        return not value or value in CORRUPTIONS
+        return value in cls.choices
 
     @property
     def label_suffix(self) -> str:

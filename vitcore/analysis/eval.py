@@ -37,11 +37,13 @@ class Eval:
     metrics: name -> how the metric is compared and printed, by the fields of results.store.schemas.Metric. The names
     start with the eval's name. With a value, they end with "@VALUE" as well. No trial itself has a metric of that name.
     values: what may stand after "@", for messages; upper-case letters stand for a choice, and "" for no value.
+    choices: all values one by one, if upper-case letters stand for few.
     example: of what upper-case letters stand for, for checks.
     """
 
     metrics: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     values: ClassVar[tuple[str, ...]] = ("",)
+    choices: ClassVar[tuple[str, ...]] = ()
     example: ClassVar[str] = "4"
 
     def __init__(self, value: str = "") -> None:

@@ -3,6 +3,7 @@
 A plug-in adds to it as to any dictionary of variants.
 """
 
+from commonfloor.messages import known_names
 from vitcore.analysis.balanced import Balanced
 from vitcore.analysis.calibration import Calibration
 from vitcore.analysis.corrupt import Corrupt
@@ -34,8 +35,11 @@ def find(name: str) -> Eval:
     kind, at, value = name.partition("@")
     if kind in EVAL and EVAL[kind].takes(value) and bool(at) == bool(value):
         return EVAL[kind](value)
+    values = list(filter(None, EVAL[kind].choices or EVAL[kind].values)) if kind in EVAL else []
+    if value and values:
+        raise ValueError(f"evals: {name}: {known_names(value, values)}")
     known = [spelled for kind, of_kind in EVAL.items() for spelled in spellings(kind, of_kind)]
-    raise ValueError(f"evals: {name}: one of {', '.join(known)}")
+    raise ValueError(f"evals: {name}: {known_names(name, known)}")
 
 
 def spellings(name: str, entry: type[Eval]) -> list[str]:

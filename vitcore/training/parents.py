@@ -80,7 +80,8 @@ def weights_file(value: str) -> str:
     where = (
         f"not in {' or '.join(map(str, folders))}" if folders else "no --data-dir and no ABLATE_DATA says where it is"
     )
-    raise ConfigError(f"init_from={value}: {where}: `ablate weights download {value}` stores it there")
+    how = f"`ablate weights download {value}` stores it there, or `ablate weights add {value} FILE` without a network"
+    raise ConfigError(f"init_from={value}: {where}: {how}")
 
 
 def absolute_path(path: str) -> str:

@@ -143,7 +143,9 @@ def copy_weights(model: Model, weights: Weights, source: str) -> None:
     initial = body_weights(weights)
     for name in [*initial, *parameters]:
         if name not in parameters:
-            raise ConfigError(f"init_from={source}: it has {name}, which this model lacks")
+            is_timm = "patch_embed.proj.weight" in initial
+            how = "; `ablate weights add NAME FILE` converts weights of timm's" if is_timm else ""
+            raise ConfigError(f"init_from={source}: it has {name}, which this model lacks{how}")
         if name not in initial:
             raise ConfigError(f"init_from={source}: it lacks {name}, which this model has")
     for name, values in initial.items():
@@ -179,7 +181,12 @@ def check_start(config: Settings, parent: Settings | Weights) -> None:
         model = build(config)
         weights = parent if isinstance(parent, Mapping) else build(parent).state_dict()
         shapes = {name: values.to("meta") for name, values in weights.items()}
-        copy_weights(model, shapes, config.init_from)
+        try:
+            copy_weights(model, shapes, config.init_from)
+        except ConfigError:
+            if isinstance(parent, Settings):  # then the setting can be named instead of a tensor
+                check_structure(config, parent, f"init_from={config.init_from}", free=CHANGEABLE)
+            raise
 
 
 class Trained(NamedTuple):

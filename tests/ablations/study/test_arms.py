@@ -81,7 +81,10 @@ MISTAKES = [
     ),
     (TUNED.replace("1e-3, 2e-3, 4e-3", "low, middle, high"), "tune: lr=low, middle, high: numbers"),
     (TUNED.replace("{pool: cls}", "{pool: cls, val_fraction: 0.0}"), "val_fraction=0.0: a number above 0"),
-    (POOLS.replace("MORE", "curves: {lr: axis}, claims: [pool=gap < pool=map]"), "study 's': claims=pool=map: one of "),
+    (
+        POOLS.replace("MORE", "curves: {lr: axis}, claims: [pool=gap < pool=map]"),
+        "claims=pool=map: did you mean 'pool=gap'? ",
+    ),
 ]
 
 
@@ -148,7 +151,7 @@ def test_evals_follow_from_all_metrics(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("study", "message"),
     [
-        (SEVERAL % "test_accuracy, tets_loss", "study 's': metrics=tets_loss: one of "),
+        (SEVERAL % "test_accuracy, tets_loss", "study 's': metrics=tets_loss: did you mean 'test_loss'? "),
         (SEVERAL % "flops, test_accuracy", "study 's': metrics=flops: one of "),
         (SEVERAL % "test_loss, test_loss", "metrics: test_loss occurs twice"),
         (SEVERAL.replace("metrics", "metric: test_loss, metrics") % "test_loss", "metric=test_loss: beside 'metrics'"),

@@ -163,7 +163,12 @@ MISTAKES: list[tuple[str, dict[str, object], str]] = [
     (STAGED_STUDY.replace("stages: {pretrain: {}}", "stages: {seed: {}}"), {}, "stages: seed: a name"),
     (STAGED_STUDY.replace("data_fraction: axis", "data_part: [1]"), {}, "curves: unknown key 'pretrain.data_part'"),
     (STAGED_STUDY.replace("data_fraction: axis", "seed: [1]"), {}, "has the seeds of what starts from it"),
-    (STAGED_STUDY.replace("n: {}", "n: {depth: 2}"), {}, "encoder.blocks.1"),
+    (STAGED_STUDY.replace("n: {}", "n: {depth: 2}"), {}, ": depth=1: stage pretrain has 2$"),
+    (
+        STAGED_STUDY.replace("n: {}", "n: {objective: dino, label_smoothing: 0}"),
+        {"ema": 0.9},
+        "stage pretrain: ema=0.9: must be 0 with",
+    ),
     (STAGED_STUDY.replace("n: {}", "n: {init_from: {stage: pretrain}}"), {}, "pretrain starts from pretrain"),
     (TAUGHT.replace("{stage: large}, pool", "{stage: big}, pool"), {}, "teacher=big: none, .*stages are large"),
     (TAUGHT.replace("{width: 24", "{image_size: 16"), {}, "sees image_size=16, its student 8"),

@@ -186,7 +186,7 @@ MISTAKES = [
     (STUDY + "    claims: ['position=1d > position=none']\n", "is neither 'arm < arm' nor 'arm ~ arm'"),
     (
         STUDY + "    published: {positon=1d: 0.5}\n",
-        "published=positon=1d: one of position=none, position=1d; did you mean 'position=1d'?",
+        "published=positon=1d: did you mean 'position=1d'? Known are position=none, position=1d",
     ),
     (STUDY + "    budget: seconds\n", "budget=seconds: 'steps', 'epochs' or 'flops'"),
     (STUDY + "    margin: 1\n", "margin=1: below 1, as a share of the images (0.03 is 3 points)"),

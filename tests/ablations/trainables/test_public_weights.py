@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import huggingface_hub.constants as hub
 import numpy as np
 import pytest
@@ -157,7 +158,10 @@ def test_papers_checkpoint_is_stored_too(tmp_path: Path) -> None:
         ({"pool": "gap"}, "pool=gap: init_from=timm/test_vit has cls"),
         ({"norm.eps": 1e-5}, "norm.eps=1e-05: init_from=timm/test_vit has 1e-06"),
         ({"mlp.activation": "quick-gelu"}, "mlp.activation=quick-gelu: init_from=timm/test_vit has gelu"),
-        ({"init_from": "timm/vit_tiny"}, "not in .*data/weights: `ablate weights download timm/vit_tiny` stores it"),
+        (
+            {"init_from": "timm/vit_tiny"},
+            "not in .*data/weights: `ablate weights download timm/vit_tiny` stores it.* add timm/vit_tiny FILE`",
+        ),
         ({"init_from": "timm/../../x"}, "init_from=timm/../../x: none, the id of a trial"),
     ],
 )
@@ -189,9 +193,43 @@ def test_damaged_weights_are_one_line(stored: Path, damage: Callable[[Path], Any
         (("vit_tinny_patch16_224", "model.safetensors"), "has no such model; did you mean 'vit_tiny_patch16_224'?"),
         ((NAME, "w.pth"), "w.pth: .safetensors or .npz, because nothing is unpickled"),
         ((NAME, "w.safetensors"), "w.safetensors: No such file"),
-        (("test_vit2", "model.safetensors"), "model.safetensors cannot be read: "),
+        (
+            ("test_vit2", "model.safetensors"),
+            "test_vit2: model.safetensors does not fit: it lacks reg_token",
+        ),
+        ((NAME, "empty.safetensors"), "empty.safetensors cannot be read: "),
     ],
 )
 def test_what_cannot_be_stored_is_one_line(file: Path, ablate: Ablate, words: tuple[str, str], message: str) -> None:
+    Path("empty.safetensors").touch()
     assert message in refusal(ablate, "weights", "add", *words, "--data-dir", "data")
     assert not Path("data").exists()
+
+
+def test_first_tensor_of_another_shape_is_named(file: Path, ablate: Ablate) -> None:
+    safetensors.torch.save_file(timm.create_model(NAME, num_classes=3).state_dict(), file)
+    message = f"{NAME}: {file} does not fit: head.weight is (3, 64) in the file, (1000, 64) in the model"
+    assert message in refusal(ablate, "weights", "add", NAME, str(file), "--data-dir", "data")
+
+
+def test_file_with_names_of_timm_points_to_the_command_that_converts(file: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^init_from=.*it has blocks\.0.*; `ablate weights add NAME FILE` converts"):
+        started(init_from=str(file))
+
+
+def test_without_a_network_a_download_fails_at_once(
+    ablate: Ablate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the client's retries. The error names the other command."""
+    seconds: list[float] = []
+
+    def unreachable(name: str, timeout: float) -> None:
+        seconds.append(timeout)
+        raise OSError("no network")
+
+    monkeypatch.setattr(huggingface_hub, "model_info", unreachable)
+    monkeypatch.setattr(hub, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    status, _, errors = ablate("weights", "download", NAME, "--data-dir", "data")
+    expected = f"{NAME} cannot be downloaded: no network: `ablate weights add {NAME} FILE` takes them from a file"
+    assert (status, errors) == (1, f"ablate: {expected}\n")
+    assert seconds == [10]

@@ -203,12 +203,22 @@ def test_plans_that_share_a_trial_add_up_what_it_owes() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("metric: fewshot7_accuracy", "metric=fewshot7_accuracy: one of "),
+        (
+            "metric: fewshot7_accuracy",
+            "metric=fewshot7_accuracy: did you mean 'fewshot",
+        ),
         ("metric: test_accuracy@x", "eval test@x of arm pool=gap: x: one of digits, "),
         (
             "evals: [fewshots]",
-            "evals: fewshots: one of fewshot, inspect, test@SIZE, test@patchP, test@DATA, corrupt, corrupt@KIND, knn, ",
+            "evals: fewshots: did you mean 'fewshot'? Known are fewshot, inspect, test@SIZE, ",
         ),
+        ("metric: kNN_accuracy", "metric=kNN_accuracy: did you mean 'knn_accuracy'? Known are test_accuracy, "),
+        ("metric: knn_accuracy@heads", "evals: knn@heads: one of class, mean, both\n"),
+        (
+            "metric: corrupt_error@gaussian_noise",
+            "evals: corrupt@gaussian_noise: did you mean 'gaussian-noise'? Known are gaussian-noise, shot-noise, ",
+        ),
+        ("evals: [corrupt@rain]", "evals: corrupt@rain: one of gaussian-noise, shot-noise, "),
         ("metric: test_accuracy@18", "eval test@18 of arm pool=gap: images of 18 pixels: patch=4 does not divide them"),
         ("evals: [knockout@registers]", "eval knockout@registers of arm pool=gap: registers=0"),
     ],

@@ -127,7 +127,7 @@ def test_positions_without_parameters_are_left_out_with_a_note() -> None:
     [
         ("knockout@registers", {"registers": 0}, "eval knockout@registers: registers=0: the model has none"),
         ("knockout@class", {"pool": "gap"}, "eval knockout@class: pool=gap has no class token"),
-        ("knockout@heads", {}, "evals: knockout@heads: one of "),
+        ("knockout@heads", {}, "evals: knockout@heads: one of registers, class, position"),
     ],
 )
 def test_a_knockout_of_what_is_not_there_is_refused(name: str, settings: dict[str, object], said: str) -> None:

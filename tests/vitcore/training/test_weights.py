@@ -128,16 +128,32 @@ def test_a_file_is_identified_by_its_content(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("parent", "child", "said"),
     [
-        ({"position": "1d"}, {"position": "none"}, "it has position.table, which this model lacks"),
-        ({}, {"registers": 2}, "it lacks registers, which"),
-        ({"width": 16}, {"width": 32}, r"class_token is float32 \(1, 1, 16\), not float32 \(1, 1, 32\)"),
-        ({"depth": 2}, {"depth": 1}, "encoder.blocks.1"),
+        ({"position": "1d"}, {"position": "none"}, "^position=none: init_from=0123456789ab has 1d$"),
+        ({}, {"registers": 2}, "^registers=2: init_from=0123456789ab has 0$"),
+        ({"width": 16}, {"width": 32}, "^width=32: init_from=0123456789ab has 16$"),
+        ({"depth": 2, "pool": "cls"}, {"depth": 1, "pool": "cls"}, "^depth=1: init_from=0123456789ab has 2$"),
         ({"position": "relative"}, {"position": "relative", "image_size": 16}, "4x4 patches to 8x8"),
     ],
 )
 def test_what_does_not_fit_is_named(parent: dict[str, object], child: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         check_start(config(init_from="0123456789ab", **child), config(**parent))
+
+
+@pytest.mark.parametrize(
+    ("parent", "child", "said"),
+    [
+        ({"position": "1d"}, {"position": "none"}, "it has position.table, which this model lacks$"),
+        ({}, {"registers": 2}, "it lacks registers, which"),
+        ({"width": 16}, {"width": 32}, r"class_token is float32 \(1, 1, 16\), not float32 \(1, 1, 32\)"),
+        ({"depth": 2}, {"depth": 1}, "encoder.blocks.1"),
+    ],
+)
+def test_of_weights_without_settings_the_tensor_is_named(
+    parent: dict[str, object], child: dict[str, object], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        check_start(config(init_from="a.safetensors", **child), ViT(config(**parent)).state_dict())
 
 
 def test_files_without_weights_are_refused_in_one_line(tmp_path: Path) -> None:

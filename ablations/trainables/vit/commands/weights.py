@@ -2,13 +2,16 @@
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import safetensors.torch
 import timm
 import torch
+from huggingface_hub.errors import LocalEntryNotFoundError
 
 from commonfloor.files import open_regular, write_bytes
 from commonfloor.messages import one_line, spelling_hint
@@ -19,6 +22,7 @@ from vitcore.interop.timm_vit import config_of_timm, from_timm
 from vitcore.sizes import REFERENCE, is_architectural
 from vitcore.training.parents import FILES, PUBLIC, WEIGHTS
 
+SECONDS = 10  # to wait for the hub
 SHOWN = ("width", "depth", "heads", "mlp_ratio", "patch", "position", "pool")  # which recipes set
 
 
@@ -70,11 +74,38 @@ def pretrained_model(name: str, file: Path | None) -> Any:
     """Return a model of timm with its weights; raise ValueError if `file` does not fit, else RuntimeError."""
     overlay = {"file": str(file), "custom_load": file.suffix == ".npz"} if file else None
     try:
+        if file is None:
+            check_hub(name)
         return timm.create_model(name, pretrained=True, pretrained_cfg_overlay=overlay)
     except Exception as error:  # timm, its downloads, safetensors, NumPy and PyTorch raise many kinds
         if file is not None:
-            raise ValueError(f"{file} cannot be read: {error}") from None
-        raise RuntimeError(f"{name} cannot be downloaded: {error}") from None
+            raise ValueError(f"{file} {misfit(str(error)) or f'cannot be read: {error}'}") from None
+        why = f"{str(error).rstrip('.')}: `ablate weights add {name} FILE` takes them from a file"
+        raise RuntimeError(f"{name} cannot be downloaded: {why}") from None
+
+
+def check_hub(name: str) -> None:
+    """Raise an error at once if weights are to be downloaded without a network; the client retries for a minute."""
+    published = timm.get_pretrained_cfg(name)
+    if not published or not published.hf_hub_id:
+        return
+    try:
+        huggingface_hub.snapshot_download(published.hf_hub_id, local_files_only=True)
+    except LocalEntryNotFoundError:
+        huggingface_hub.model_info(published.hf_hub_id, timeout=SECONDS)
+
+
+def misfit(error: str) -> str:
+    """Return what PyTorch's error says about the first tensor that does not fit, or "" if it is another error."""
+    other_shape = re.search(r"size mismatch for (\S+): .*?Size\(\[(.*?)\]\).*?Size\(\[(.*?)\]\)", error)
+    if other_shape:
+        tensor, in_file, in_model = other_shape.groups()
+        return f"does not fit: {tensor} is ({in_file}) in the file, ({in_model}) in the model"
+    for problem, what in {"Missing": "it lacks", "Unexpected": "the model lacks"}.items():
+        key = re.search(rf'{problem} key\(s\) in state_dict: "(.*?)"', error)
+        if key:
+            return f"does not fit: {what} {key[1]}"
+    return ""
 
 
 def architecture(config: Config) -> JsonSettings:
