@@ -282,7 +282,6 @@ def test_torchvision_model_becomes_a_vit_and_comes_back(settings: dict[str, Any]
         ({"global_pool": "max"}, "global_pool='max': this ViT has token, avg, map"),
         ({"global_pool": "avg", "pool_include_prefix": True}, "pool_include_prefix=True"),
         ({"num_classes": 1}, "num_classes=1"),
-        ({"img_size": (32, 64)}, r"img_size=\(32, 64\): .*square"),
         ({"qkv_bias": True, "proj_bias": False}, "qkv_bias=True with proj_bias=False"),
         ({"block_fn": ResPostBlock}, "blocks.0: ResPostBlock, where this ViT has Block or ParallelScalingBlock"),
         ({"block_fn": ParallelScalingBlock, "qkv_bias": False, "proj_bias": False}, "proj_bias=False: a parallel"),
