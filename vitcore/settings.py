@@ -108,8 +108,8 @@ class Settings(Options):
     #: A model to distill (arXiv 2012.12877): the id of a trial, a stage of a study, or `timm/NAME:FILE` with a
     #: `.safetensors` file. The options of distillation belong to `objective=classification`.
     teacher: str = "none"
-    #: Parameters to train beside those of the head and the objective: all, those of self-attention and position
-    #: (arXiv 2203.09795, section 4), those of the norms, or no others. The rest keep their values.
+    #: Parameters to train: all, or those of self-attention and position (arXiv 2203.09795, section 4), of the norms, or
+    #: of the head. Head and objective are always trained. All other parameters keep their initial values.
     trainable: Literal["all", "attention", "norm", "head"] = "all"
     steps: Annotated[int, Field(ge=1, le=10**8)] = 1000  #: Number of optimizer steps.
     batch: Many = 128  #: Number of images per step, over all GPUs. Every batch is full.

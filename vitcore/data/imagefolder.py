@@ -54,7 +54,7 @@ class Listing(Generic[File]):
     """The image files of a dataset, with their labels (M,) and the indices of the training and the test images.
 
     parts: the names of the folders of training and test images, or () if a fifth of each class is for testing. origin:
-    what precedes an image's name in messages. header: what identifies the images beside their own identities.
+    prefix of an image's name in messages. header: hashed with the images' identities into the fingerprint.
     """
 
     files: Sequence[File]

@@ -162,7 +162,7 @@ def body_weights(weights: Weights) -> dict[str, Tensor]:
 
 
 def check_grids(config: Settings, parent: Settings) -> None:
-    """Raise ConfigError if positions need a change between grids of which the shapes of tables do not tell both."""
+    """Raise ConfigError if positions must be resized, but the shapes of their tables do not determine both grids."""
     square = parent.image_shape[0] == parent.image_shape[1]
     ambiguous = not square or math.prod(parent.grid) == math.prod(config.grid)
     if parent.grid != config.grid and ambiguous and POSITION[config.position](config).state_dict():

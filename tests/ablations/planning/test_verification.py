@@ -86,7 +86,7 @@ def test_of_a_run_directory_imported_trials_are_chosen(there: Path, ablate: Abla
 
 
 def test_a_trial_that_was_trained_there_does_not_count_as_trained_anew(there: Path, ablate: Ablate) -> None:
-    """Neither does one that would only be continued."""
+    """A trial that would only be resumed does not count either."""
     message = refusal(ablate, "verify", "there.parquet", "--runs", "there")
     assert message.startswith(f"ablate: --runs {there}: has trial ")
     for path in there.glob("trials/*/result.json"):

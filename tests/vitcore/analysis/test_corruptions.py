@@ -154,7 +154,7 @@ class Highest(Draws):
 
 
 def test_a_fractal_is_made_of_squares_and_diamonds() -> None:
-    """A loop over points, of which each is the mean of four neighbors, with those beyond the edge on the other side."""
+    """A loop sets each point to the mean of four neighbors; the grid wraps around at its edges."""
     size, decay = 8, 2.0
     heights = np.zeros((size, size))
     step, wobble = size, 100.0

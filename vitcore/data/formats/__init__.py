@@ -2,7 +2,7 @@
 
     hf:FOLDER       a DatasetDict or a Dataset, from save_to_disk
     parquet:GLOB    Parquet files with a column of encoded images, as on the Hugging Face Hub
-    wds:GLOB        tars of samples: an image beside its label, in NAME.cls or NAME.json
+    wds:GLOB        tar files with images (NAME.jpg) and their labels (NAME.cls or NAME.json)
 
 A glob may have braces, as {train,test} and {000..099}; a folder stands for all of its files. `#image=COLUMN`,
 `#label=COLUMN`, `#train=SPLIT` and `#test=SPLIT` at the end, separated by commas, choose among several. Files come in
