@@ -8,7 +8,9 @@ from ablations.cli.answer import show_json
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import load_plugins
 from ablations.study.naming import packaged_names
+from ablations.study.papers import OWN, by_paper, paper_of
 from ablations.study.reading import read_recipe, read_study
+from ablations.study.study import Study
 from ablations.trainables.vit.commands.catalog import catalog, documented_settings
 
 What = Literal["studies", "recipes", "variants", "settings"]
@@ -33,7 +35,8 @@ def list_(
 ) -> None:
     """List studies, recipes, variants and settings.
 
-    A study says what varies. A recipe says on what data, with which model and for how long.
+    A study says what varies. A recipe says on what data, with which model and for how long. Studies are grouped
+    by the paper whose question they ask: the first known one that their `source` names.
 
     Examples:
 
@@ -83,8 +86,11 @@ def records_listing(kind: str | None) -> Listing:
     content: dict[str, object] = {}
     lines = []
     if kind != "recipes":
-        content["studies"] = [study.model_dump() for study in studies]
-        lines += ["Studies", *(f"  {study.name:{width}}  {study.question}" for study in studies)]
+        content["studies"] = [study.model_dump() | {"paper": paper_content(study)} for study in studies]
+        lines.append("Studies")
+        for paper, group in by_paper(studies).items():
+            lines.append(f"  {paper.title if paper else OWN}")
+            lines += [f"    {study.name:{width}}  {study.question}" for study in group]
     if kind != "studies":
         content["recipes"] = [recipe.model_dump() for recipe in recipes]
         lines.append("Recipes")
@@ -92,3 +98,10 @@ def records_listing(kind: str | None) -> Listing:
             first_sentence = recipe.description.split(". ")[0].rstrip(".")
             lines.append(f"  {recipe.name:{width}}  {first_sentence}")
     return content, lines
+
+
+def paper_content(study: Study) -> dict[str, object] | None:
+    paper = paper_of(study)
+    if paper is None:
+        return None
+    return {"name": paper.name, "arxiv": paper.arxiv, "year": paper.year}

@@ -10,6 +10,7 @@ from ablations.planning.estimate import Device
 from ablations.planning.plan import build
 from ablations.study.design import Design
 from ablations.study.naming import packaged_names
+from ablations.study.papers import OWN, by_paper
 from ablations.study.reading import find_file, read_recipe, read_study
 from ablations.study.study import Study
 from reference.example import REPORT, trained
@@ -28,10 +29,15 @@ def pages() -> dict[str, str | bytes]:
 
 
 def overview(found: list[Study]) -> str:
-    rows = [[f"[`{study.name}`]({study.name}.md)", prose(study.question)] for study in found]
-    about = "Each packaged study asks one question. `ablate list` prints them, and `ablate run NAME` runs one.\n"
-    listed = [table(["study", "question"], rows), toctree(study.name for study in found)]
-    return "\n".join(["# Studies\n", about, *listed])
+    about = (
+        "Each packaged study asks one question. `ablate list` prints them, and `ablate run NAME` runs one. They are grouped "
+        "by the paper whose question they ask; [Tables of papers](../tables/index.md) says what became of its claims.\n"
+    )
+    lines = ["# Studies\n", about]
+    for paper, group in by_paper(found).items():
+        rows = [[f"[`{study.name}`]({study.name}.md)", prose(study.question)] for study in group]
+        lines += [f"## {prose(paper.title) if paper else OWN}\n", table(["study", "question"], rows)]
+    return "\n".join([*lines, toctree(study.name for study in found)])
 
 
 def page(study: Study) -> str:

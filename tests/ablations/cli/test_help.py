@@ -81,6 +81,24 @@ def test_list_names_every_study_and_recipe(ablate: Ablate) -> None:
     assert all(f"  {one['name']} " in output for one in [*listing["studies"], *listing["recipes"]])
 
 
+OWN_QUESTIONS = {"init", "norm-and-block", "optimizer-modern"}
+
+
+def test_list_groups_studies_by_the_first_known_paper_of_their_source(ablate: Ablate) -> None:
+    """A study that stands among our own questions by mistake lacks a line in ablations/study/papers.py."""
+    papers = {one["name"]: one["paper"] for one in json_output(ablate, "list", "studies")["studies"]}
+    assert papers["rope-vit"] == {"name": "RoPE-ViT", "arxiv": "2403.13298", "year": 2024}
+    assert {name for name, paper in papers.items() if paper is None} == OWN_QUESTIONS
+    headings = {}
+    for line in ablate("list", "studies")[1].splitlines()[1:]:
+        if not line.startswith("    "):
+            heading = line.strip()
+        headings[line.split()[0]] = heading
+    assert headings["pooling"] == headings["position-zoo"] == "ViT (arXiv 2010.11929, 2020)"
+    assert headings["hybrid-stem"] == "Early convolutions (arXiv 2106.14881, 2021)"
+    assert headings["init"] == "Our own questions"
+
+
 MINE = """
 from vitcore.config import Options
 from vitcore.training.schedules import SCHEDULE, Schedule
