@@ -60,4 +60,3 @@ def by_paper(studies: Iterable[Study]) -> dict[Paper | None, list[Study]]:
     for study in studies:
         groups[paper_of(study)].append(study)
     return {paper: group for paper, group in groups.items() if group}
-

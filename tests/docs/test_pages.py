@@ -1,11 +1,16 @@
 """README and the pages of the documentation: shell blocks run as they stand, links and named files exist."""
 
 import re
+import shlex
 from pathlib import Path
 
 import page_examples
 import pytest
+from in_process import Ablate, json_output
 
+from ablations.study import strict_yaml
+from ablations.study.naming import packaged_names
+from ablations.study.papers import PAPERS
 from vitcore.runtime import compile_cache
 
 ROOT = Path(__file__).parent.parent.parent
@@ -52,6 +57,44 @@ def test_the_architecture_names_files_that_exist() -> None:
     named = re.findall(r"`((?:vitcore|ablations|slurm|results)/[\w/.]+)`", page)
     assert named
     assert not [path for path in named if not (ROOT / path).exists()]
+
+
+SHOWING = [path for path in PAGES if "<!-- shows" in path.read_text()]
+
+
+@pytest.mark.parametrize("path", SHOWING, ids=lambda path: path.name)
+def test_tables_and_quotes_are_what_the_command_before_them_prints(
+    path: Path, ablate: Ablate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)  # commands read examples/
+    page = path.read_text()
+    found = list(page_examples.shown(page))
+    assert len(found) == page.count("<!-- shows")
+    for command, rows, quotes in found:
+        status, output, errors = ablate(*shlex.split(command)[1:])
+        assert status == 0, errors
+        assert rows == page_examples.cells(output)[: len(rows)]
+        assert not [quote for quote in quotes if quote not in output]
+
+
+def test_tables_of_papers_name_known_papers_and_packaged_studies() -> None:
+    entries = strict_yaml.parse((ROOT / "docs/_ext/reference/tables.yaml").read_text(), "tables.yaml")
+    assert {entry["paper"] for entry in entries} <= {paper.name for paper in PAPERS}
+    assert {name for entry in entries for name in entry["studies"]} <= set(packaged_names("studies"))
+    assert len({(entry["paper"], entry["table"]) for entry in entries}) == len(entries) >= 15
+
+
+@pytest.mark.slow
+def test_the_page_on_five_studies_states_the_seeds_that_plans_ask_for(tmp_path: Path, ablate: Ablate) -> None:
+    runs = str(tmp_path / "runs")
+    assert ablate("import", str(ROOT / "examples" / "digits.parquet"), "--runs", runs)[0] == 0
+    page = (ROOT / "docs/explanation/what-five-studies-say.md").read_text()
+    _, *rows = page_examples.cells(page.partition("## How many seeds")[2])
+    assert len(rows) == 5
+    for study, *stated in rows:
+        found = json_output(ablate, "plan", study, "--runs", runs)["resolution"]
+        seeds = [found["margin_seeds"], found["seeds_for"]["0.01"], found["seeds_for"]["0.005"]]
+        assert stated == [f"{100 * found['difference']:.2f}", *map(str, seeds)], study
 
 
 OPENED = ("a run directory", "an export", "a study or a recipe", "images and packs", "CIFAR", "a profile", "a plug-in")

@@ -3,6 +3,8 @@
 `<!-- file: NAME -->` before a block: its text is written to NAME.
 `<!-- run -->` before a block of shell: it runs in bash, after all that stands above it.
 `<!-- skip -->` before a block of shell: it cannot run here, as it needs a cluster, a GPU or a network.
+`<!-- shows -->` before a block of shell: the rows and quotes below it are from its output, as `shown` returns them.
+`<!-- shows: COMMAND -->`: the same of a command that readers do not see.
 `<!-- setup`, shell and `-->`: runs too, unseen by readers.
 `<!-- needs: NAME... -->`: packages that the page imports, and `$NAME`, variables of the environment that it uses.
 `<!-- short: KEY=VALUE -->`: the setting that makes its trainings short, instead of steps=4.
@@ -19,10 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BLOCK = re.compile(
-    r"^(?:<!-- (?P<mark>run|skip|file: (?P<file>\S+)) -->\n)?"
+    r"^(?:<!-- (?P<mark>run|skip|shows|file: (?P<file>\S+)) -->\n)?"
     r"(?P<fence>`{3,})(?P<language>\w*)\n(?P<text>.*?)^(?P=fence)$"
     r"|^<!-- setup\n(?P<setup>.*?)-->$",
     re.DOTALL | re.MULTILINE,
+)
+SHOWN = re.compile(
+    r"^<!-- shows(?:: (?P<unseen>.+) -->\n| -->\n```sh\n(?P<seen>.+)\n```\n)(?P<text>(?:\n*[|>].*\n)+)", re.MULTILINE
 )
 SHELLS = ("sh", "bash", "shell", "console")
 TRAINS = re.compile(r"^ablate (run|train|bench|check)|^python", re.MULTILINE)
@@ -60,6 +65,22 @@ def examples(page: str) -> Iterator[Example]:
             yield Example("file", block["text"], block["file"])
         elif block["language"] in SHELLS:
             yield Example(block["mark"] or "", block["text"])
+
+
+def shown(page: str) -> Iterator[tuple[str, list[list[str]], list[str]]]:
+    """Yield a command, the cells of the tables below it and the quotes below it. All are from the command's output."""
+    for block in SHOWN.finditer(page):
+        quotes = [line[2:] for line in block["text"].splitlines() if line.startswith("> ")]
+        yield block["unseen"] or block["seen"], cells(block["text"]), quotes
+
+
+def cells(text: str) -> list[list[str]]:
+    """Return the cells of all tables in Markdown, without rules and the numbers of footnotes."""
+    rows = []
+    for line in text.splitlines():
+        if line.startswith("|") and not re.fullmatch(r"[|\s:-]+", line):
+            rows.append([re.sub(r" \[[\d,]+\]$", "", cell.strip()) for cell in line.strip("|").split("|")])
+    return rows
 
 
 def trains(page: str) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-from reference import api, cli, directives, example, gallery, recipes, studies, variants
+from reference import api, cli, directives, example, gallery, recipes, studies, tables, variants
 
 Pages = Mapping[str, str | bytes]  # a file's name -> its content
 GENERATED: dict[str, Callable[[], Pages]] = {
@@ -14,6 +14,7 @@ GENERATED: dict[str, Callable[[], Pages]] = {
     "api": api.pages,
     "variants": variants.pages,
     "studies": studies.pages,
+    "tables": tables.pages,
     "recipes": recipes.pages,
     "gallery": gallery.pages,
 }

@@ -7,7 +7,7 @@ from figure_studies import at_new_sizes, complete
 
 from ablations.study.naming import packaged_names
 from ablations.study.reading import read_recipe, read_study
-from reference.example import REPORT, trained
+from reference.example import DEMO, REPORT, results_of, trained
 from reference.markup import prose, shell
 from results.figures import inspection, study_figure
 from results.figures.kinds import FIGURE_KINDS
@@ -24,9 +24,10 @@ STEPS = 300  # a build should not take long
 
 def pages() -> dict[str, str | bytes]:
     made_up = {kind: complete(kind) for kind in FIGURE_KINDS} | {"new-size": at_new_sizes()}
-    studies = made_up | {study.plan.figure: study for study in trained().values()}
+    studies = made_up | {study.plan.figure: study for study in trained()[DEMO]}
     drawn = {f"{kind}.svg": study_figure.picture(study, "svg") for kind, study in studies.items()}
-    drawn["training.svg"] = study_figure.picture(trained()[STUDY], "svg", x="step")
+    _, results = next(results_of(STUDY))
+    drawn["training.svg"] = study_figure.picture(results, "svg", x="step")
     return {"index.md": page(), **drawn, **insides()}
 
 

@@ -1,6 +1,7 @@
 """A page for each packaged study, from its YAML file and from its plan on the recipe `digits`."""
 
 import tempfile
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from ablations.study.naming import packaged_names
 from ablations.study.papers import OWN, by_paper
 from ablations.study.reading import find_file, read_recipe, read_study
 from ablations.study.study import Study
-from reference.example import REPORT, trained
+from reference.example import DEMO, REPORT, results_of, trained
 from reference.markup import code, comments, literal, prose, shell, table, toctree
+from results import StudyResults
 from results.figures import study_figure
 from results.tables import layout, study_table
 
@@ -24,14 +26,22 @@ COLUMNS = ("arm", "n", "mean", "delta", "p_holm", "verdict")  # what fits the pa
 
 def pages() -> dict[str, str | bytes]:
     found = [read_study(name) for name in packaged_names("studies")]
-    figures = {f"{name}.svg": study_figure.picture(study, "svg", titled=False) for name, study in trained().items()}
+    names = {study.name for study in found}
+    figures = {}
+    for results in chain.from_iterable(trained().values()):
+        if results.plan.study in names:
+            figures[figure_file(results)] = study_figure.picture(results, "svg", titled=False)
     return figures | {"index.md": overview(found), **{f"{study.name}.md": page(study) for study in found}}
+
+
+def figure_file(results: StudyResults) -> str:
+    return f"{results.plan.study}-{results.plan.recipe}.svg"
 
 
 def overview(found: list[Study]) -> str:
     about = (
-        "Each packaged study asks one question. `ablate list` prints them, and `ablate run NAME` runs one. They are grouped "
-        "by the paper whose question they ask; [Tables of papers](../tables/index.md) says what became of its claims.\n"
+        "Each packaged study asks one question. `ablate list` prints them, and `ablate run NAME` runs one. They stand "
+        "under the paper whose question they ask. [Tables of papers](../tables/index.md) has its claims.\n"
     )
     lines = ["# Studies\n", about]
     for paper, group in by_paper(found).items():
@@ -47,7 +57,7 @@ def page(study: Study) -> str:
             f"**{prose(study.question)}**\n",
             shell([f"ablate plan {study.name}", f"ablate run {study.name}", f"ablate table {study.name}"]),
             about(study),
-            result(study),
+            *(result(study, file, results) for file, results in results_of(study.name)),
             "## What it varies\n",
             f"`ablate show {study.name}` prints this too:\n",
             description(study),
@@ -90,15 +100,15 @@ def cost(study: Study) -> str:
     )
 
 
-def result(study: Study) -> str:
-    if study.name not in trained():
-        return ""
-    rows = study_table.table(trained()[study.name])
+def result(study: Study, file: str, results: StudyResults) -> str:
+    rows = study_table.table(results)
     text = layout.render(rows, "md", COLUMNS, "short").partition("\n\n")[2]  # without the question, which is the page's
-    return (
-        f"## Result on {RECIPE}\n\n![The figure of {study.name} on {RECIPE}]({study.name}.svg)\n\n{text}\n\n"
-        f"From `examples/digits.parquet`; the same in <a href='../../{REPORT}'>the report</a>.\n"
-    )
+    recipe = results.plan.recipe
+    lines = [f"## Result on {recipe}\n", f"![The figure of {study.name} on {recipe}]({figure_file(results)})\n", text]
+    source = f"\nFrom `examples/{file}`"
+    if file == DEMO:
+        source += f"; the same in <a href='../../{REPORT}'>the report</a>"
+    return "\n".join([*lines, f"{source}.\n"])
 
 
 def record(study: Study) -> list[str]:
