@@ -13,7 +13,7 @@ from ablations import machine
 from ablations.cli.answer import FAILED, fail_if, show_json
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import data_folders, data_home, folder_options
-from ablations.cli.progress import stderr_console
+from ablations.execution.progress import stderr_console
 from ablations.study.naming import assignments
 from ablations.trainables.vit.commands import packs
 from commonfloor.messages import one_line, printable

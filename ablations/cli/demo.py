@@ -8,8 +8,8 @@ from pathlib import Path
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import folder_options, make_place
 from ablations.cli.inputs.preparation import ensure_trainable, prepare_plans
-from ablations.cli.progress import GrowingTable
 from ablations.cli.work import finish, train_here
+from ablations.execution.progress import GrowingTable
 from ablations.execution.slots import make_slots
 from ablations.jobs import jobs
 from ablations.planning import estimate

@@ -18,11 +18,11 @@ from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import ensure_publishable, folder_options, make_place, runs_folder
 from ablations.cli.inputs.plan_names import trial_ids
 from ablations.cli.inputs.words import parse_words
-from ablations.cli.progress import Live, stderr_console
 from ablations.cluster.submit import publish_pending
 from ablations.execution import reopen, runner, slots
 from ablations.execution.launch import Place
 from ablations.execution.pool import RunSummary
+from ablations.execution.progress import Live, stderr_console
 from ablations.jobs import Job, jobs
 from results import store
 from results.store.schemas import Plan

@@ -14,10 +14,10 @@ from ablations import machine
 from ablations.cli.inputs.directories import data_folders, ensure_publishable, ensure_writable
 from ablations.cli.inputs.plan_names import existing_plans, name_on_disk
 from ablations.cli.inputs.words import Request, parse_words, refuse_csv, refuse_other_encodings
-from ablations.cli.progress import stderr_console
 from ablations.cluster.submit import read_profile
 from ablations.execution import slots
 from ablations.execution.launch import Place
+from ablations.execution.progress import stderr_console
 from ablations.execution.reopen import trials_to_run
 from ablations.jobs import Job, jobs
 from ablations.planning import merging

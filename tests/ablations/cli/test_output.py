@@ -16,8 +16,8 @@ import synthetic
 from in_process import Ablate
 from rich.console import Console
 
-from ablations.cli.progress import GrowingTable, Live, stderr_console
 from ablations.execution.messages import Ended, Progress
+from ablations.execution.progress import GrowingTable, Live, stderr_console
 from ablations.jobs import Job, jobs
 from ablations.output import plain_output
 from commonfloor.messages import printable
