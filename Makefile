@@ -59,16 +59,16 @@ test-oldest:
 	OMP_NUM_THREADS=1 $(OLDEST)/bin/python $(TESTS) -W default
 
 # What needs packages that make install leaves out, in an environment on top of .venv: pages on frameworks, conversions
-# from and to transformers, files of `datasets` and WebDataset. A minute to install, seven to run. TIMM_CLONE=FOLDER, a
+# from and to transformers, files of `datasets` and WebDataset, tools for agents. A minute to install, seven to run. TIMM_CLONE=FOLDER, a
 # clone of timm, runs the page on its train.py too.
 test-frameworks: $(STAMP)
 	$(BIN)/python -m venv $(FRAMEWORKS)
 	$(BIN)/python -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
 		> $$(echo $(FRAMEWORKS)/lib/python3*/site-packages)/beside.pth
 	$(FRAMEWORKS)/bin/python -m pip install --quiet -c constraints.txt \
-		accelerate datasets hydra-core lightning transformers webdataset
+		accelerate datasets hydra-core lightning mcp transformers webdataset
 	OMP_NUM_THREADS=1 $(FRAMEWORKS)/bin/python -m pytest -q tests/vitcore/interop/test_transformers.py \
-		tests/vitcore/data/test_formats_of_packages.py
+		tests/vitcore/data/test_formats_of_packages.py tests/ablations/cli/test_mcp.py
 	OMP_NUM_THREADS=1 $(FRAMEWORKS)/bin/python -m pytest -q -m slow tests/docs/test_pages.py \
 		-k 'hf-trainer or hydra or lightning or timm-train'
 

@@ -15,7 +15,16 @@ import pytest
 ROOT = Path(__file__).parent.parent
 MOST_FILES = 20  # in one folder
 MOST_LATE_IMPORTS = 40  # inside functions; lowered by whoever removes some
-OPTIONAL = {"timm", "torchvision", "tensorboard", "wandb", "mlflow", "submitit"}  # loaded where they are needed
+OPTIONAL = {
+    "timm",
+    "torchvision",
+    "tensorboard",
+    "wandb",
+    "mlflow",
+    "submitit",
+    "mcp",
+    "anyio",
+}  # loaded where they are needed
 MAY_IMPORT = {
     "commonfloor": {"commonfloor"},
     "vitcore": {"commonfloor", "vitcore"},

@@ -20,7 +20,7 @@ from commonfloor.messages import one_line, reason_with_file
 EXTRAS = {  # optional package -> the extra of vit-ablations that installs it
     **dict.fromkeys(("safetensors", "sklearn", "timm", "torch", "torchvision"), "train"),
     "submitit": "slurm",
-    **{name: name for name in ("tensorboard", "wandb", "mlflow")},
+    **{name: name for name in ("tensorboard", "wandb", "mlflow", "mcp")},
 }
 USAGE: Any = typer.BadParameter.__base__  # Click's UsageError; newer versions of typer bundle their own Click
 
@@ -59,7 +59,7 @@ def settings(
     """Handle the options of the command `ablate` itself, such as --version."""
 
 
-app = get_command(options)
+app: Any = get_command(options)
 add_commands(app)
 
 

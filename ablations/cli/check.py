@@ -1,16 +1,17 @@
 """Tests of plug-ins, studies, recipes and code of users before anything is trained: `ablate check`, and probes."""
 
+import io
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ablations.cli.answer import FAILED, fail_if
+from ablations.cli.answer import FAILED, fail_if, show_json
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import make_place
 from ablations.cli.inputs.preparation import ensure_trainable, recipe_argument
@@ -59,6 +60,8 @@ def check(
     data_dir: parameters.DataDir = None,
     workers: parameters.Workers = None,
     plugin: parameters.Plugins = None,
+    no_probe: parameters.NoProbe = False,
+    as_json: parameters.AsJson = False,
 ) -> None:
     """Test a plug-in, a study or a recipe.
 
@@ -76,10 +79,15 @@ def check(
     """
     place = make_place(runs, data_dir, plugin)
     chosen = read_recipe(recipe or recipe_among(words))
-    passed = list(map(partial(check_word, recipe=chosen), words))
-    fail_if(not all(passed))
-    for word in filter(is_study, words):
-        probe_study(word, chosen, place, workers)
+    printed = io.StringIO()
+    with redirect_stdout(printed) if as_json else nullcontext():
+        passed = all([check_word(word, chosen) for word in words])
+        if passed and not no_probe:
+            for word in filter(is_study, words):
+                probe_study(word, chosen, place, workers)
+    if as_json:
+        show_json([{"passed": passed, "lines": printed.getvalue().splitlines()}])
+    fail_if(not passed)
 
 
 def recipe_among(words: list[str]) -> str:

@@ -48,6 +48,7 @@ COMMANDS = {  # panel of the help -> name of the command -> (its function, the f
     },
     "Develop": {
         "check": ("check:check", "Test a plug-in, a study or a recipe."),
+        "mcp": ("mcp_server:mcp", "Serve commands to agents as MCP tools."),
     },
 }
 WITH_SETTINGS = ("plan", "run", "submit", "train")  # mistaken settings are answered before torch is imported
@@ -67,10 +68,14 @@ class LazyCommand(TyperCommand):
         super().__init__(name, help=summary, rich_help_panel=panel)
         self.function = function
 
+    def resolve(self) -> Any:
+        """Return the function, with its module imported."""
+        return pkgutil.resolve_name(f"ablations.cli.{self.function}")
+
     def load(self) -> Any:
         """Return the Typer command of the function."""
         app = typer.Typer(add_completion=False, rich_markup_mode=MARKUP)
-        app.command(self.name)(pkgutil.resolve_name(f"ablations.cli.{self.function}"))
+        app.command(self.name)(self.resolve())
         return get_command(app)
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:

@@ -21,6 +21,7 @@ from ablations.execution import reopen, slots
 from ablations.execution.launch import Place
 from ablations.execution.runner import signal_handler
 from ablations.jobs import Job, jobs
+from ablations.output import output_to_file
 from ablations.planning import estimate
 from ablations.study import strict_yaml
 from results import store
@@ -139,7 +140,8 @@ def start_here(plans: Sequence[Plan], place: Place, profile: Profile, arms: Sequ
         campaign = campaigns.write(campaigns.new(names, profile, place, arms=arms, cluster=campaigns.LOCAL))
         array = arrays.job_array(campaign, arrays.HERE, {})
         arrays.write_intent(array)
-        process = local.start(array)
+        with output_to_file(array.folder / "process.log"):  # a pipe of this process would stay open for hours
+            process = local.start(array)
         store.write_json(array.folder / lease.NAME, lease.own_lease(process).content())
     return f"{count} to train on this machine, by process {process}; log: {array.folder / 'logs'}"
 

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -372,6 +373,15 @@ def test_second_submission_to_this_machine_starts_no_second_pool(
     store.write_json(started[0].folder / lease.NAME, ended)
     submit.start_here(plans, place, TOY, ["*"])
     assert len(started) == 2
+
+
+def test_process_of_this_machine_has_no_pipe_of_the_command(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads what the command prints would wait until all trials are done."""
+    missing(runs)
+    monkeypatch.setattr(local, "start", lambda array: subprocess.run(["echo", "begun"]) and os.getpid())
+    submit.start_here([Plan.model_validate(synthetic.position())], Place(runs, None), TOY, ["*"])
+    (log,) = runs.glob("submissions/*/arrays/*/process.log")
+    assert log.read_text() == "begun\n"
 
 
 def test_pool_that_is_called_off_stops(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
