@@ -26,7 +26,7 @@ LARGE = 2**15  # bytes of a large image; a CPU flips large images one at a time,
 LEVELS = 31  # number of magnitudes, as in torchvision
 WHITE = 255  # the largest value in torchvision's operations
 STEPS = 2**16  # number of values of a factor, which is drawn as an integer
-FINE = 1001  # number of magnitudes from 0 to 10 that stand for a continuous one
+FINE = 100  # steps of a magnitude that stand for a continuous one
 MIDDLE_GRAY = 128  # timm's default outside of images; its scripts take the mean of ImageNet instead, (124, 116, 104)
 NAMES = (  # torchvision's, in the order of `operations_with`
     *("Identity", "ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate", "Brightness", "Color", "Contrast"),
@@ -320,9 +320,17 @@ class TimmRandAugmentOptions(Variant.Options):
     """Options of timm's RandAugment, by default those of `rand-m9-mstd0.5-inc1`."""
 
     layers: Annotated[int, Field(ge=1, le=100)] = 2  #: Number of operations per image (timm: n).
-    magnitude: Annotated[float, Field(ge=0, le=10)] = 9.0  #: Mean strength (timm: m).
+    magnitude: Annotated[float, Field(ge=0, le=30)] = 9.0  #: Mean strength, at most 10 with `increasing` (timm: m).
     deviation: Annotated[float, Field(ge=0, le=10)] = 0.5  #: Standard deviation of the strength (timm: mstd).
     probability: Annotated[float, Field(gt=0, le=1)] = 0.5  #: Probability of applying an operation (timm: p).
+    #: Whether posterize, solarize and changes of color grow with the strength (timm: inc1). If not, as in big_vision,
+    #: strengths may reach 30 (timm: inc0, mmax30), and posterize and solarize fade.
+    increasing: bool = True
+
+    @property
+    def most(self) -> int:
+        """The largest strength."""
+        return 10 if self.increasing else 30
 
 
 class TimmDistortion(RandomDistortion):
@@ -331,7 +339,13 @@ class TimmDistortion(RandomDistortion):
     def __init__(self, config: Settings, options: TimmRandAugmentOptions) -> None:
         super().__init__(config, RandAugmentOptions(layers=options.layers))
         self.options = options
-        self.operations = timm_operations(0.45, config.image_shape)
+        self.operations = timm_operations(0.45, config.image_shape, options)
+
+    @classmethod
+    def check(cls, config: Settings, options: TimmRandAugmentOptions) -> None:
+        super().check(config, options)
+        if options.magnitude > options.most:
+            raise ConfigError(f"augment.magnitude={options.magnitude:g}: above 10 with augment.increasing=false alone")
 
     def chosen(self, rng_keys: Tensor) -> Tensor:
         operations = 1 + integers_on_cpu(len(self.operations) - 1, rng_keys, site_code("operation"), self.layers)
@@ -341,7 +355,7 @@ class TimmDistortion(RandomDistortion):
     def levels(self, rng_keys: Tensor) -> Tensor:
         uniform = uniforms(rng_keys, site_code("magnitude"), self.layers).clamp(min=2**-33)
         magnitudes = self.options.magnitude + self.options.deviation * torch.special.ndtri(uniform)
-        return (magnitudes.clamp(0, 10) * ((FINE - 1) / 10)).round().long()
+        return (magnitudes.clamp(0, self.options.most) * FINE).round().long()
 
 
 class ThreeAugmentOptions(Variant.Options):
@@ -425,14 +439,14 @@ def operations_with(
     ]
 
 
-def timm_operations(translation: float, shape: Shape) -> list[Operation]:
-    """Return the identity and the 15 increasing operations of timm's RandAugment, with FINE levels from 0 to 10.
+def timm_operations(translation: float, shape: Shape, options: TimmRandAugmentOptions) -> list[Operation]:
+    """Return the identity and the 15 operations of timm's RandAugment, with FINE levels for each strength.
 
-    translation: the largest, as a fraction of the side. shape: of the images. As in timm, pixels are interpolated, and
-    gray lies outside the image.
+    translation: at strength 10, as a fraction of the side. shape: of the images. As in timm, pixels are interpolated,
+    and gray lies outside the image.
     """
     rows, columns = shape
-    level = torch.arange(FINE) / (FINE - 1)
+    level = torch.arange(options.most * FINE + 1) / (10 * FINE)  # 1: strength 10
     moves = {
         image_ops.shear_x.matrix: 0.3,
         image_ops.shear_y.matrix: 0.3,
@@ -443,13 +457,20 @@ def timm_operations(translation: float, shape: Shape) -> list[Operation]:
     operations = [Operation(image_ops.identity)]
     for matrix, most in moves.items():
         operations.append(Operation(image_ops.Geometric(matrix, MIDDLE_GRAY), level * most, signed=True))
+    enhancement = level * 0.9
+    bits = 4 + (level * 4).floor()
+    threshold = 256 - (level * 256).floor()
+    if not options.increasing:
+        enhancement = 2 * enhancement - 0.9
+        bits = (12 - bits).clamp(min=0)
+        threshold = (256 - threshold).clamp(max=256)
     for enhance in (image_ops.brightness, image_ops.color, image_ops.contrast, image_ops.sharpness):
-        operations.append(Operation(enhance, level * 0.9, signed=True))
+        operations.append(Operation(enhance, enhancement, signed=options.increasing))
     return [
         *operations,
-        Operation(image_ops.posterize, 4 + (level * 4).floor()),
-        Operation(image_ops.solarize, 256 - (level * 256).floor()),
-        Operation(image_ops.solarize_add, (level * 110).floor()),
+        Operation(image_ops.posterize, bits),
+        Operation(image_ops.solarize, threshold),
+        Operation(image_ops.solarize_add, (level * 110).floor().clamp(max=128)),
         Operation(image_ops.autocontrast),
         Operation(image_ops.equalize),
         Operation(image_ops.invert),

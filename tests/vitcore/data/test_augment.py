@@ -29,7 +29,7 @@ from commonfloor.options import ConfigError
 from vitcore import Config
 from vitcore.data import image_ops
 from vitcore.data.augment import AUGMENT, Staged, augments_in_graph
-from vitcore.data.augment_stages import FINE, LEVELS, STEPS, BoxOptions, Operation, RandomBox, center_crop, signs
+from vitcore.data.augment_stages import LEVELS, STEPS, BoxOptions, Operation, RandomBox, center_crop, signs
 from vitcore.data.augment_stages import NAMES as OPERATIONS
 from vitcore.data.splits import load
 from vitcore.identity import trial_id
@@ -157,19 +157,44 @@ IN_ORDER = (  # timm's names in the order of `timm_operations`
 )
 
 
-@pytest.mark.parametrize("name", TIMMS)
-def test_operation_of_timms_randaugment_equals_timms(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To one level, with timm's bilinear interpolation and default fill, at several magnitudes, with both signs."""
-    operation = AUGMENT["timm-randaugment"](config("timm-randaugment")).parts[0].operations[IN_ORDER.index(name)]
+@pytest.mark.parametrize("increasing", [True, False])
+@pytest.mark.parametrize("name", IN_ORDER[1:])
+def test_operation_of_timms_randaugment_equals_timms(
+    name: str, increasing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To one level, with timm's bilinear interpolation and default fill, at several magnitudes, with both signs.
+
+    Beyond 10, a level of the gray value is multiplied by up to 2.7.
+    """
+    magnitudes = (0, 2.5, 9.37, 9.99)  # at 10, timm asks Pillow for 0 bits, which it refuses
+    timms_name = name
+    allowed = 1
+    if not increasing:
+        magnitudes = (2.5, 9.37, 15, 20)
+        timms_name = name.removesuffix("Increasing")
+        allowed = 3
+    settings = {"augment.increasing": increasing}
+    stage = AUGMENT["timm-randaugment"](config("timm-randaugment", **settings)).parts[0]
+    operation = stage.operations[IN_ORDER.index(name)]
+    amounts = operation.amounts.expand(stage.options.most * 100 + 1)
     images = noise(3)
-    for magnitude in (0, 2.5, 9.37, 9.99):  # at 10, timm asks Pillow for 0 bits, which it refuses
+    for magnitude in magnitudes:
         for sign in (1, -1):
             monkeypatch.setattr(auto_augment, "_randomly_negate", lambda value, sign=sign: value * sign)
-            timms = auto_augment.AugmentOp(name, 1.0, magnitude, {"interpolation": Image.Resampling.BILINEAR})
-            amount = operation.amounts.expand(FINE)[round(magnitude * 100)] * (sign if operation.signed else 1)
+            hparams = {"interpolation": Image.Resampling.BILINEAR, "magnitude_max": stage.options.most}
+            timms = auto_augment.AugmentOp(timms_name, 1.0, magnitude, hparams)
+            amount = amounts[round(magnitude * 100)] * (sign if operation.signed else 1)
             ours = operation.apply(images, amount.expand(len(images)))
             off = (ours.int() - torch.stack([by_pillow(image, timms) for image in images]).int()).abs()
-            assert off.max() <= 1, f"magnitude {magnitude}, sign {sign}"
+            assert off.max() <= allowed, f"magnitude {magnitude}, sign {sign}"
+
+
+def test_only_operations_that_do_not_increase_go_beyond_a_magnitude_of_10() -> None:
+    beyond = {"augment.magnitude": 20.0, "augment.deviation": 0.0, "augment.probability": 1.0}
+    drawn = AUGMENT["timm-randaugment"](config("timm-randaugment", **beyond, **{"augment.increasing": False}))
+    assert (drawn.choices(keys(9), (SIZE, SIZE))[:, 2:4] == 2000).all()
+    with pytest.raises(ValueError, match=r"augment.magnitude=20: above 10"):
+        config("timm-randaugment", **beyond)
 
 
 def test_choices_of_timms_randaugment_are_timms() -> None:
