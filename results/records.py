@@ -198,6 +198,70 @@ class Pairing:
     differences: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class ScalingLaw:
+    """The law error = a C^-b + c of a group of arms, where C is training FLOPs.
+
+    n, sizes: the number of seeds that finished at all sizes, and of sizes. compute: the least and the most FLOPs.
+    b_without_c: b of error = a C^-b. misses: the largest distance of a mean error from the law, as a share of it.
+    failed_draws: the number of `draws` without such a law. why: why there is no law, or "".
+    """
+
+    group: str
+    n: int = 0
+    sizes: int = 0
+    compute: Interval | None = None
+    a: float | None = None
+    b: float | None = None
+    b_ci95: Interval | None = None
+    c: float | None = None
+    c_ci95: Interval | None = None
+    b_without_c: float | None = None
+    b_without_c_ci95: Interval | None = None
+    misses: float | None = None
+    draws: int = 0
+    failed_draws: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestSize:
+    """The size with the lowest error at a training budget. size: a setting, or "params of <family>".
+
+    compute: training FLOPs. sizes: those trained. best: None if it is not among them, for the reason in `why`.
+    """
+
+    size: str
+    compute: float
+    n: int
+    sizes: Sequence[float]
+    best: float | None
+    ci95: Interval | None
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizeGrowth:
+    """The power law of a best size over compute, and its exponent. Without one, `why` says why there is none."""
+
+    size: str
+    budgets: int = 0
+    exponent: float | None = None
+    ci95: Interval | None = None
+    draws: int = 0
+    failed_draws: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Fits over training compute. laws: of each group of arms. best: of each size and budget. growth: of each size."""
+
+    laws: Sequence[ScalingLaw] = ()
+    best: Sequence[BestSize] = ()
+    growth: Sequence[SizeGrowth] = ()
+
+
 @dataclass(frozen=True)
 class NoteSubjects:
     """A table's footnotes about arms and about differences from baselines. columns: footnote -> its column."""
@@ -214,7 +278,8 @@ class Table:
     plan: the study's plan, with the arms at tuned values. besides: further metrics. looks: the most looks that a
     contrast had. interim: whether a trial has neither finished with the metric nor diverged. judged: whether verdicts
     are given. warnings: notes that are always shown. abridged: whether its notes are "short" or "none", not "all".
-    pairing: None unless training code of the user's is paired by seed.
+    pairing: None unless training code of the user's is paired by seed. scaling: None unless the study's figure shows
+    fits over compute.
     """
 
     plan: Plan
@@ -231,6 +296,7 @@ class Table:
     notes_of: NoteSubjects
     abridged: bool = False
     pairing: Pairing | None = None
+    scaling: Scaling | None = None
 
     @property
     def rows_by_arm(self) -> dict[str, Row]:
@@ -443,7 +509,7 @@ def json_object(record: Any) -> dict[str, Any]:
     """Return field -> value for a record. `json.dumps` takes this function as the argument `default`.
 
     Further metrics of a Row become fields, and the metric of a row becomes its name. A Table has TABLE_KEYS, and the
-    fields `abridged`, `paired`, `pairing`, `averages` and those of secondary metrics only if they are there.
+    fields `abridged`, `paired`, `pairing`, `averages`, `scaling` and those of secondary metrics only if they are there.
     """
     if isinstance(record, Schema):
         return record.content()
@@ -457,6 +523,8 @@ def json_object(record: Any) -> dict[str, Any]:
             content["pairing"] = record.pairing
         if record.averages:
             content["averages"] = record.averages
+        if record.scaling:
+            content["scaling"] = record.scaling
         if record.plan.secondary_metrics:
             content["secondary_metrics"] = record.plan.secondary_metrics
         return content

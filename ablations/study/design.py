@@ -380,13 +380,16 @@ class Design(Layers):
     def arm(self, change: Change, point: Values) -> Arm:
         """Return the arm with a change at a point of the curves.
 
-        The steps meet the study's budget unless the change or point sets them. Raises ValueError if no steps meet it, a
-        setting is invalid, or stages form a cycle.
+        The steps meet the study's budget unless the change or point sets them. If they are to meet FLOPs, the steps of
+        a point are the baseline's. Raises ValueError if no steps meet it, a setting is invalid, or stages form a cycle.
         """
         name = arm_name(change.name, point)
         written = self.trainable.merge(self.base, point, change.settings, change.co_changes)
         settings, parent = self.stages.split_parent(written)
-        if not {"steps", "epochs"} & {*change.declared_settings, *point}:
+        fixed = {*change.declared_settings}
+        if self.study.budget != "flops":
+            fixed |= {*point}
+        if not {"steps", "epochs"} & fixed:
             try:
                 settings = self.trainable.meet_budget(self.study.budget, self.budget_reference(point), settings)
             except Exception as error:  # a user's part may raise anything while its FLOPs are counted
@@ -402,11 +405,11 @@ class Design(Layers):
         )
 
     def budget_reference(self, point: Values) -> Settings:
-        """Return the config whose budget arms meet at a point: for FLOPs, that of the baseline on the same data."""
-        key = self.trainable.data_key
-        if self.study.budget != "flops" or key not in point:
+        """Return the config whose budget arms meet at a point: for FLOPs, the baseline's with its data and duration."""
+        own = {key: point[key] for key in (self.trainable.data_key, "steps", "epochs") if key in point}
+        if self.study.budget != "flops" or not own:
             return self.reference
-        settings, parent = self.stages.split_parent(self.trainable.merge(self.base, {key: point[key]}))
+        settings, parent = self.stages.split_parent(self.trainable.merge(self.base, own))
         return TrialTemplate(name="baseline", settings=settings, trainable=self.trainable, parent=parent).config
 
     @cached_property

@@ -1,7 +1,7 @@
 """The data behind figures: table rows and arms as a data frame, in display units."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from math import nan
@@ -119,15 +119,10 @@ def table_for_metric(study: StudyResults, metric: str) -> Table:
 
 def series_name(arm: Arm, x: str, plan: Plan) -> str:
     """Return the name of an arm's series (its line): the settings that it changes or sweeps, except `x`."""
-    parts = [arm_change(arm, plan)]
-    if x in plan.factors and not given_name(arm, plan):
-        parts = assignments(arm, plan.factors, x)
-    return ",".join(filter(None, [*parts, *assignments(arm, plan.curves, x)]))
-
-
-def assignments(arm: Arm, names: Iterable[str], without: str = "") -> list[str]:
-    """Return "name=value" for those of the named settings that the arm sets, except `without`."""
-    return [f"{name}={arm.values[name]}" for name in names if name != without and name in arm.values]
+    parts = [plan.change_of(arm)]
+    if x in plan.factors and not plan.given_name_of(arm):
+        parts = arm.assignments(plan.factors, x)
+    return ",".join(filter(None, [*parts, *arm.assignments(plan.curves, x)]))
 
 
 def series_label(name: str, single: bool = True) -> str:
@@ -147,19 +142,6 @@ def one_series_per_arm(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
         return frame
     labels = frame["arm"].map(partial(series_label, single=len(plan.factors) == 1))
     return frame.assign(series=frame["arm"], line=labels)
-
-
-def arm_change(arm: Arm, plan: Plan) -> str:
-    """Return an arm's name without the values of swept settings: "patch=8" for "patch=8,lr=0.001" if lr is swept."""
-    point = ",".join(["", *assignments(arm, plan.curves)])
-    return arm.change or arm.name.removesuffix(point)
-
-
-def given_name(arm: Arm, plan: Plan) -> str:
-    """Return the name that the study gives an arm with several changes, or "" for an arm named by its factors."""
-    change = arm_change(arm, plan)
-    settings = {part.partition("=")[0] for part in change.split(",")}
-    return change if settings - plan.factors.keys() else ""
 
 
 def rows_of(frame: pd.DataFrame) -> Iterator[Any]:

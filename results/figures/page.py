@@ -105,9 +105,11 @@ def is_narrow(figure: Figure) -> bool:
     return bool(figure.get_figwidth() < COLUMN + 1)
 
 
-def add_panels(figure: Figure, count: int, height: float) -> list[Axes]:
-    """Add `count` panels of `height` inches side by side, or stacked on a narrow page, and return their axes."""
-    rows, columns = (count, 1) if is_narrow(figure) else (1, count)
+def add_panels(figure: Figure, count: int, height: float, rows: int = 1) -> list[Axes]:
+    """Add `count` panels of `height` inches in `rows`, or stacked on a narrow page, and return their axes."""
+    columns = count // rows
+    if is_narrow(figure):
+        rows, columns = count, 1
     figure.set_figheight(rows * height)
     return list(figure.subplots(rows, columns, squeeze=False).flat)
 

@@ -24,7 +24,7 @@ from results.store.schemas import Metric, Plain, Plan
 from results.store.schemas.metrics import EXACT, is_of_other_images, margin_text, too_wide
 from results.study_results import unseen_failures
 from results.style import current_style
-from results.tables import cross_grid, data_grid, formats, secondary_table, sentences
+from results.tables import cross_grid, data_grid, formats, scaling_table, secondary_table, sentences
 from results.tables.cell_text import (
     ABSENT,
     INTERVALS,
@@ -202,8 +202,8 @@ def json_record(table: Table, columns: Sequence[str] | None) -> dict[str, Any]:
 
 
 def grids_below(table: Table) -> list[Grid]:
-    """Return the tables of text that follow the list of arms: secondary metrics, arms by data, and grids of crosses."""
-    grids = list(cross_grid.as_grids(table))
+    """Return the tables of text below the list of arms: secondary metrics, arms by data, crosses, fits over compute."""
+    grids = [*cross_grid.as_grids(table), *scaling_table.as_grids(table)]
     if table.averages:
         grids.insert(0, data_grid.as_grid(table))
     if table.plan.secondary_metrics:

@@ -35,7 +35,7 @@ from results.store.schemas import Plan
 from results.store.schemas.metrics import EXACT, share_text
 from results.study_results import StudyResults
 from results.style import current_style
-from results.tables import declared_first, layout, notes, sentences, trial_notes
+from results.tables import declared_first, layout, notes, scaling_table, sentences, trial_notes
 
 INTERIM = "no verdict before all planned trials are done"
 
@@ -45,7 +45,7 @@ def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = Fals
 
     The arguments and errors are those of `table_of_plan`.
     """
-    declared_now = table_of_plan(study, besides, interim, simultaneous)
+    declared_now = replace(table_of_plan(study, besides, interim, simultaneous), scaling=scaling_table.record(study))
     return declared_first.with_warnings(declared_now, study, lambda other: table_of_plan(other, (), interim))
 
 

@@ -53,6 +53,8 @@ def complete(figure: str, **given: Any) -> StudyResults:
         "shape": synthetic.model_shape,
         "families": synthetic.compute,
     }
+    if figure == "isoflop":
+        return at_equal_compute(**given)
     return synthetic.results(spread(plans.get(figure, synthetic.position)(figure=figure, **given)))
 
 
@@ -63,6 +65,25 @@ def spread(plan: dict[str, Any], ratio: float = 1.7) -> dict[str, Any]:
         arm["train_flops"] = 3 * arm["flops"] * 42_240
         arm["config"].setdefault("image_size", 8)
     return plan
+
+
+def at_equal_compute(spread: float = 0.004, seeds: int = 5, **given: Any) -> StudyResults:
+    """Make a study of widths at four budgets: the error is lowest at a width of 40 (C / 1e12)^0.3.
+
+    The error is a parabola over log width. spread: standard deviation of a seed.
+    """
+    widths = [16, 32, 64, 128, 256]
+    curves = {"steps": [500, 1000, 2000, 4000]}
+    plan = synthetic.make_plan("shape", {"width": widths}, {"width": 64}, curves=curves, seeds=seeds, **given)
+    plan |= {"figure": "isoflop", "budget": "flops"}
+    rng = np.random.default_rng(0)
+    accuracies = {}
+    for arm in plan["arms"]:
+        width, budget = arm["values"]["width"], arm["values"]["steps"] / 500
+        arm |= {"train_flops": int(1e12 * budget), "params": 12 * width**2}
+        error = 0.3 * budget**-0.25 + 0.03 * np.log(width / (40 * budget**0.3)) ** 2
+        accuracies[arm["name"]] = list(1 - error + rng.normal(0, spread, seeds))
+    return synthetic.results(plan, synthetic.from_accuracies(plan, accuracies))
 
 
 def at_new_sizes() -> StudyResults:

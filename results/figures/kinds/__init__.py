@@ -22,6 +22,7 @@ FIGURE_KINDS = {  # name -> file and name of its FigureKind
     "curves": "curves:CURVES",
     "families": "over_compute:FAMILIES",
     "intervals": "intervals:INTERVALS",
+    "isoflop": "isoflop:ISOFLOP",
     "learning-rate": "over_setting:LEARNING_RATE",
     "new-size": "over_setting:NEW_SIZE",
     "scale": "over_setting:SCALE",

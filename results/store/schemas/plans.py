@@ -1,6 +1,6 @@
 """Schemas of plan.json: the arms, stages and trials of a study, and what its recipe states."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from functools import cached_property
 from typing import Annotated, Literal
@@ -103,6 +103,10 @@ class Stage(Entry):
 class Arm(Entry):
     baseline: str  #: Name of the arm that this arm is compared with.
     values: Settings  #: Factor or curve -> value.
+
+    def assignments(self, names: Iterable[str], without: str = "") -> list[str]:
+        """Return "name=value" for those of the named settings that the arm sets, except `without`."""
+        return [f"{name}={self.values[name]}" for name in names if name != without and name in self.values]
 
 
 class Tuned(Schema):
@@ -324,6 +328,17 @@ class Plan(Schema):
     @property
     def baseline_arm(self) -> Arm:
         return self.arms_by_name[self.baseline]
+
+    def change_of(self, arm: Arm) -> str:
+        """Return an arm's name without the values of swept settings: "patch=8" for "patch=8,lr=0.001"."""
+        point = ",".join(["", *arm.assignments(self.curves)])
+        return arm.change or arm.name.removesuffix(point)
+
+    def given_name_of(self, arm: Arm) -> str:
+        """Return the name that the study gives an arm with several changes, or "" for an arm named by its factors."""
+        change = self.change_of(arm)
+        settings = {part.partition("=")[0] for part in change.split(",")}
+        return change if settings - self.factors.keys() else ""
 
     @property
     def entries(self) -> list[Entry]:

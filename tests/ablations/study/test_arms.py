@@ -215,6 +215,16 @@ def test_equal_flops_are_those_of_a_forward_pass_times_images(tmp_path: Path) ->
     assert plan.arms[1].config["steps"] == 400
 
 
+def test_equal_flops_at_several_budgets_are_those_of_the_baseline_with_the_steps_of_the_point(tmp_path: Path) -> None:
+    curved = with_budget(SIZES, "flops").replace("factors:", "curves: {steps: [200, 400]}, factors:")
+    plan = planning.build(design(tmp_path, curved, LONG), [0])
+    spent = {arm.name: arm.train_flops for arm in plan.arms}
+    for arm in plan.arms:
+        assert arm.train_flops == pytest.approx(spent[arm.baseline], rel=0.02)
+        assert (arm.config["steps"] == arm.values["steps"]) == (arm.name == arm.baseline)
+    assert spent["patch=4,steps=400"] == 2 * spent["patch=4,steps=200"]
+
+
 # -- tuned grids -------------------------------------------------------------------------------------------------------
 
 

@@ -15,8 +15,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from results.figures import frame, plots
-from results.figures.kinds import intervals, over_compute
+from results.figures.kinds import intervals
 from results.figures.page import wrap_text
+from results.statistics import scaling
 from results.store.schemas.metrics import metric_by_name
 from results.style import COLUMN, Style, use_style
 from results.tables import study_table
@@ -113,37 +114,48 @@ def test_a_figure_says_what_was_asked_and_counts_seeds_images_and_steps() -> Non
     assert "steps differ: 660 to 1,320" in texts(draw_figure(study))
 
 
-def test_each_family_is_fitted_where_it_was_measured_and_says_how_steep() -> None:
+def test_each_family_is_fitted_and_dashed_beyond_what_was_trained() -> None:
     study, figure = complete("families"), usual_figure("families")
     fitted = lines_of(figure.axes[0], 40)
-    planned = {arm.name: arm for arm in study.plan.arms}
-    arms = study.trials["arm"].map(planned)
-    trials = study.trials.assign(compute=[arm.train_flops for arm in arms], family=[arm.model_family for arm in arms])
-    for line, family in zip(fitted, ("ViT", "hybrid"), strict=True):
-        seeds = trials[trials["family"] == family].groupby("seed")
-        law = over_compute.fit_power_law({seed: (one["compute"], 1 - one["test_accuracy"]) for seed, one in seeds})
-        compute = np.geomspace(law.low, law.high, 40)
-        assert line.get_xdata() == pytest.approx(compute / 1e12)
-        assert line.get_ydata() == pytest.approx(100 * (1 - law.predict(compute)[0]))
-        assert f"{family} {law.b.mean():.2f} [" in words(figure)
+    laws = [law for law in scaling.laws_of(study).values() if isinstance(law, scaling.Law)]
+    assert [line.get_linestyle() for line in fitted] == ["-", "--", "-", "--"]
+    for law, inside, beyond, family in zip(laws, fitted[::2], fitted[1::2], ("ViT", "hybrid"), strict=True):
+        low, high = law.measured.compute[[0, -1]]
+        for line, ends in ((inside, (low, high)), (beyond, (high, 4 * high))):
+            compute = np.geomspace(*ends, 40)
+            assert line.get_xdata() == pytest.approx(compute / 1e12)
+            assert line.get_ydata() == pytest.approx(100 * (1 - law.errors(compute)[0]))
+        assert f"{family} b {law.b:.2f} [" in words(figure)
+    assert len(figure.axes[0].collections) == 4  # a band around each, dashed ones too
+    assert "Dashed: beyond the data" in words(figure)
     assert "No fit, fewer than 3 seeds with 4 sizes: ResNet." in words(figure)
     arm = study.plan.arms[0]  # whose compute an old plan does not say
     old = arm.model_copy(update={"train_flops": None, "config": arm.config | {"steps": 1320, "batch": 32}})
-    assert over_compute.training_flops(old) == over_compute.training_flops(arm) == 3 * 400_000 * 1320 * 32
+    assert scaling.training_flops(old) == scaling.training_flops(arm) == 3 * 400_000 * 1320 * 32
 
 
 def test_a_fit_of_few_seeds_says_so_and_one_of_fewer_than_three_is_not_drawn() -> None:
     study = complete("families")
-    study.trials["test_accuracy"] = study.trials["test_accuracy"].clip(upper=0.99)
-    perfect = [arm.name for arm in study.plan.arms if arm.model_family == "ViT"][:-3]
-    for seeds, curves_drawn in ((1, 2), (3, 1)):
-        own = study.trials["arm"].isin(perfect) & (study.trials["seed"] < seeds)
-        study.trials.loc[own, "test_accuracy"] = 1.0
-        figure = draw_figure(study)
+    arm = next(arm.name for arm in study.plan.arms if arm.model_family == "ViT")
+    for missing, curves_drawn in ((1, 4), (3, 2)):
+        status = study.columns["status"].copy()
+        for row in [k for k, name in enumerate(study.columns["arm"]) if name == arm][:missing]:
+            status[row] = "missing"
+        figure = draw_figure(replace(study, columns=study.columns | {"status": status}))
         assert len(lines_of(figure.axes[0], 40)) == curves_drawn
-        assert ("(4 of 5 seeds)" in words(figure)) == (seeds == 1)
-        assert ("No fit, fewer than 3 seeds with 4 sizes: ViT, ResNet." in words(figure)) == (seeds == 3)
-        assert f"an error of 0 has no logarithm: {own.sum()} trial" in words(figure)
+        assert ("(4 of 5 seeds)" in words(figure)) == (missing == 1)
+        assert ("No fit, fewer than 3 seeds with 4 sizes: ViT, ResNet." in words(figure)) == (missing == 3)
+
+
+def test_best_sizes_are_diamonds_and_no_fit_is_drawn_before_there_are_seeds() -> None:
+    study = complete("isoflop")
+    left, right = draw_figure(study).axes
+    best = [profile.optimum for profile in scaling.profiles_of(study)["width"]]
+    for ax, place in ((left, "get_xdata"), (right, "get_ydata")):
+        diamonds = [mark for mark in lines_of(ax, 1) if mark.get_marker() == "D"]
+        assert np.concatenate([getattr(mark, place)() for mark in diamonds]) == pytest.approx(best)
+    missing = replace(study, columns=study.columns | {"status": ["missing"] * len(study.columns["status"])})
+    assert "A fit needs 4 sizes at equal training FLOPs" in words(draw_figure(missing))
 
 
 def test_every_way_of_growing_meets_the_baseline_at_relative_compute_one() -> None:

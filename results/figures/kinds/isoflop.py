@@ -1,0 +1,134 @@
+"""The kind of figure that draws the metric over the size of a model at equal training compute: `isoflop`."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from results.figures import plots
+from results.figures.frame import metric_label
+from results.figures.kinds import FigureKind
+from results.figures.kinds.over_compute import DRAWN, metric_from_error, with_ends
+from results.figures.page import FAINT, GREY, add_panels, draw_legend
+from results.records import Table
+from results.statistics import scaling
+from results.statistics.scaling import MIN_SEEDS, MIN_SIZES, Growth, Profile
+from results.store.schemas import Metric
+from results.study_results import StudyResults
+from results.style import current_style
+
+WHAT = (
+    "Curves: a parabola of the error over log size at each training budget. Diamonds: its minimum with a 95% interval "
+    "over seeds, cut at the sizes trained; open without an interval."
+)
+
+
+def draw_isoflop(study: StudyResults, table: Table, figure: Figure) -> list[str]:
+    """Draw the metric over model size, a curve for each training budget, and its best size over the budget.
+
+    Each numeric factor has panels of its own (approach 2 of arXiv 2203.15556; the star sweep of arXiv 2305.13035).
+    """
+    profiles = scaling.profiles_of(study)
+    if not profiles:
+        (ax,) = add_panels(figure, 1, 2.0)
+        ax.set(xticks=[], yticks=[])
+        ax.text(0.5, 0.5, "no budget to fit yet", color=GREY, ha="center", va="center", transform=ax.transAxes)
+        return [f"A fit needs {MIN_SIZES} sizes at equal training FLOPs, and {MIN_SEEDS} seeds that finished at all."]
+    axes = add_panels(figure, 2 * len(profiles), 2.6, rows=len(profiles))
+    notes = [WHAT]
+    for size, over_size, over_compute in zip(profiles, axes[::2], axes[1::2], strict=True):
+        name = plots.axis_name(size)
+        draw_profiles(profiles[size], table, over_size, name)
+        growth = scaling.growth_of(profiles[size], study)
+        draw_best(profiles[size], growth, over_compute, name)
+        notes.append(growth_note(name, growth))
+    return notes
+
+
+def draw_profiles(profiles: Sequence[Profile], table: Table, ax: Axes, name: str) -> None:
+    """Draw means with their intervals, the parabola of each budget and its minimum."""
+    metric = table.plan.primary_metric
+    rows = table.rows_by_arm
+    sizes = np.unique(np.concatenate([profile.sizes for profile in profiles]))
+    seeds = [metric_from_error(profile.measured.errors, metric) for profile in profiles]  # (seeds, sizes) each
+    values = np.concatenate([own.ravel() for own in seeds])
+    ax.set(xscale="log", xlim=plots.padded_limits(sorted(sizes), log=True), xlabel=f"{name}, log scale")
+    ax.set(ylabel=metric_label(metric), ylim=plots.metric_limits(metric, values.min(), values.max(), 0.08))
+    plots.set_log_ticks(ax.xaxis, *ax.get_xlim())
+    unit, flops = plots.flops_unit(max(profile.compute for profile in profiles))
+    for profile, own, colour in zip(profiles, seeds, colours(profiles), strict=True):
+        for arm, size in zip(profile.arms, profile.sizes, strict=True):
+            interval = rows[arm.name].ci95
+            if interval:
+                ax.plot([size, size], np.array(interval) * metric.scale, color=colour, linewidth=1.0)
+        ax.plot(
+            profile.sizes, own.T, "o", color=colour, markersize=2.5, transform=plots.shifted_transform(ax, 4.0), **FAINT
+        )
+        means = metric_from_error(profile.measured.means, metric)
+        label = f"{profile.compute / unit:.3g} {flops}"
+        ax.plot(profile.sizes, means, "o", color=colour, markerfacecolor="white", label=label, zorder=3)
+        draw_parabola(profile, ax, colour, metric)
+    draw_legend(ax, "training compute")
+
+
+def draw_parabola(profile: Profile, ax: Axes, colour: str, metric: Metric) -> None:
+    """Draw the parabola through the mean errors of a budget, and its minimum with the interval."""
+    logs = np.log(profile.sizes)
+    coefficients = profile.parabolas(profile.measured.means[None])[:, 0]
+
+    def fitted(sizes: np.ndarray) -> np.ndarray:
+        return metric_from_error(np.polyval(coefficients, np.log(sizes) - logs.mean()), metric)
+
+    drawn = np.geomspace(profile.sizes.min(), profile.sizes.max(), DRAWN)
+    ax.plot(drawn, fitted(drawn), color=colour, zorder=2)
+    best = profile.optimum
+    if best is None:
+        return
+    at = fitted(np.array([best]))[0]
+    if profile.interval:
+        ax.plot(np.clip(profile.interval, drawn[0], drawn[-1]), [at, at], color=colour, linewidth=2.2, alpha=0.5)
+    ax.plot([best], [at], "D", color=colour, markerfacecolor=colour if profile.interval else "white", zorder=4)
+
+
+def draw_best(profiles: Sequence[Profile], growth: Growth | str, ax: Axes, name: str) -> None:
+    """Draw the best size at each budget with its interval, and its power law with a band, over the budgets fitted."""
+    compute = np.array([profile.compute for profile in profiles])
+    sizes = np.concatenate([profile.sizes for profile in profiles])
+    unit, flops = plots.flops_unit(compute.max())
+    limits = [plots.padded_limits(sorted(values), log=True) for values in (compute / unit, sizes)]
+    ax.set(xscale="log", yscale="log", xlim=limits[0], ylim=limits[1])
+    ax.set(xlabel=f"training compute ({flops}), log scale", ylabel=f"best {name}")
+    plots.set_log_ticks(ax.xaxis, *limits[0])
+    plots.set_log_ticks(ax.yaxis, *limits[1])
+    for profile, colour in zip(profiles, colours(profiles), strict=True):
+        if profile.optimum is None:
+            continue
+        at = profile.compute / unit
+        if profile.interval:
+            ends = np.clip(profile.interval, profile.sizes.min(), profile.sizes.max())
+            ax.plot([at, at], ends, color=colour, linewidth=2.2, alpha=0.5)
+        ax.plot([at], [profile.optimum], "D", color=colour, markerfacecolor=colour if profile.interval else "white")
+    if isinstance(growth, Growth):
+        drawn = np.geomspace(growth.budgets.min(), growth.budgets.max(), DRAWN)
+        middle, low, high = growth.sizes(drawn)
+        ax.plot(drawn / unit, middle, color=GREY, zorder=1)
+        if growth.is_bounded:
+            ax.fill_between(drawn / unit, low, high, color=GREY, alpha=0.12, linewidth=0)
+
+
+def colours(profiles: Sequence[Profile]) -> list[str]:
+    palette = current_style().palette
+    return [palette[k % len(palette)] for k in range(len(profiles))]
+
+
+def growth_note(name: str, growth: Growth | str) -> str:
+    if isinstance(growth, str):
+        return f"No power law of the best {name}: {growth}."
+    text = f"Best {name}: as C^{growth.exponent:.2f}"
+    if growth.interval:
+        text = f"Best {name}: as C^{with_ends(growth.exponent, growth.interval, 2)}"
+    return f"{text} over {len(growth.budgets)} budgets, within them only."
+
+
+ISOFLOP = FigureKind(draw_isoflop)
