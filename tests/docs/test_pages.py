@@ -73,7 +73,10 @@ def test_tables_and_quotes_are_what_the_command_before_them_prints(
     for command, rows, quotes in found:
         status, output, errors = ablate(*shlex.split(command)[1:])
         assert status == 0, errors
-        assert rows == page_examples.cells(output)[: len(rows)]
+        printed = page_examples.cells(output)[: len(rows)]
+        if rows:
+            chosen = [printed[0].index(name) for name in rows[0]]
+            assert rows == [[cells[column] for column in chosen] for cells in printed]
         assert not [quote for quote in quotes if quote not in output]
 
 

@@ -3,7 +3,7 @@
 `<!-- file: NAME -->` before a block: its text is written to NAME.
 `<!-- run -->` before a block of shell: it runs in bash, after all that stands above it.
 `<!-- skip -->` before a block of shell: it cannot run here, as it needs a cluster, a GPU or a network.
-`<!-- shows -->` before a block of shell: the rows and quotes below it are from its output, as `shown` returns them.
+`<!-- shows -->` before a block of shell: tables, by some of their columns, and quotes below it are from its output.
 `<!-- shows: COMMAND -->`: the same of a command that readers do not see.
 `<!-- setup`, shell and `-->`: runs too, unseen by readers.
 `<!-- needs: NAME... -->`: packages that the page imports, and `$NAME`, variables of the environment that it uses.

@@ -10,7 +10,7 @@ from reference.markup import prose, shell, table
 from results import StudyResults
 from results.comparison import published
 from results.records import PublishedComparison
-from results.tables.formats import markdown
+from results.tables.formats import Grid, markdown
 from results.units import amount_text
 
 DATA = Path(__file__).with_suffix(".yaml")
@@ -103,12 +103,17 @@ def section(one: PublishedTable, judged: list[Outcome]) -> str:
         lines.append(f"### {prose(each.results.name)}\n")
         lines.append(f"Trained on `{plan.recipe}`: {amount_text(len(plan.arms), 'arm')} with {each.seeds} each.\n")
         if each.claims:
-            grid = replace(published.claims_grid(each.claims), title="", caption=[])
             lines.append(shell([f"ablate compare {FOLDER.name}/{each.file} published {plan.study}"]))
-            lines.append(markdown(grid) + "\n")
+            lines.append(markdown(without_study(published.claims_grid(each.claims))) + "\n")
     if not judged:
         lines.append(f"Claims on our data: {untrained(one)}.\n")
     return "\n".join(lines)
+
+
+def without_study(grid: Grid) -> Grid:
+    """Return the grid of claims of one study without its name, which is the heading, and what the page says once."""
+    rows = [row[1:] for row in grid.rows]
+    return replace(grid, title="", caption=[], header=grid.header[1:], numeric=grid.numeric[1:], rows=rows)
 
 
 def untrained(one: PublishedTable) -> str:
