@@ -18,6 +18,7 @@ COMMANDS = {  # panel of the help -> name of the command -> (its function, the f
         "run": ("run:run", "Train missing trials on this machine."),
         "work": ("work:work", "Train unclaimed trials until none is left."),
         "train": ("run:train", "Train a single trial."),
+        "gate": ("gates.command:gate", "Decide whether a change is kept."),
         "retry": ("work:retry", "Let failed trials run again."),
     },
     "Cluster": {

@@ -27,6 +27,7 @@ from ablations.planning import step_times
 from ablations.planning.step_times import Device
 from ablations.trainables.trainable import Trainable, find
 from results import store
+from results.store import gate_files
 from results.store.schemas import Entry, Environment, Plan
 from results.units import amount_text
 
@@ -210,7 +211,7 @@ class TrialTimes:
         """`speed_settings` -> seconds per unit of work of past trials on the plan's recipe, of any study in `runs`."""
         rates: dict[tuple[Any, ...], list[float]] = defaultdict(list)
         counted: set[str] = set()
-        plans = [self.plan, *store.read_plans(self.runs).readable]
+        plans = [self.plan, *store.read_plans(self.runs).readable, *gate_files.read_plans(self.runs)]
         for entry in (entry for plan in plans if plan.recipe == self.plan.recipe for entry in plan.entries):
             of_settings = rates[self.speed_settings(entry)]
             ids = ",".join(entry.ids.values())

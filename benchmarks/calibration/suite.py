@@ -26,6 +26,7 @@ from benchmarks.calibration.images import images
 from benchmarks.calibration.looks import looks
 from benchmarks.calibration.memory import memory
 from benchmarks.calibration.secondary import secondary
+from benchmarks.calibration.stream import gates
 from benchmarks.calibration.studies import (
     ALPHA,
     FOLDS,
@@ -264,6 +265,7 @@ SUITE: dict[Callable[[np.random.Generator, int], Iterator[Line]], int] = {
     pilots: 2000,
     unpaired: 1000,
     secondary: 1000,
+    gates: 400,
 }  # how many studies each line is made from
 
 

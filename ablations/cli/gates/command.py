@@ -1,0 +1,187 @@
+"""The command `ablate gate`, which decides whether a proposed change is kept."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ablations.cli.answer import FAILED, show_json
+from ablations.cli.gates import answers
+from ablations.cli.inputs import parameters
+from ablations.cli.inputs.directories import data_folders, folder_options, make_place, source_path
+from ablations.cli.inputs.preparation import ensure_trainable
+from ablations.cli.inputs.words import parse_words
+from ablations.cli.work import finish, train_here
+from ablations.decisions import gate as decisions
+from ablations.decisions.code_versions import with_code
+from ablations.decisions.gate import Asked, Side
+from ablations.execution.launch import Place
+from ablations.planning import estimate
+from ablations.study.naming import RECIPE, check_given_name
+from ablations.study.reading import read_recipe
+from results.store.schemas.gates import Proposal
+from results.units import amount_text
+
+STATUSES = {"keep": 0, "reject": 1, "more": 3}
+UNTRAINED = 4  # a trial failed, so that there is no answer
+
+
+def gate(
+    baseline: Annotated[
+        str | None, typer.Argument(metavar="BASELINE", help="Settings KEY=VALUE,KEY=VALUE, or a recipe.")
+    ] = None,
+    candidate: Annotated[
+        str | None, typer.Argument(metavar="CANDIDATE", help="The change: settings, or a recipe.")
+    ] = None,
+    margin: Annotated[
+        float | None,
+        typer.Option(
+            "--margin", metavar="X", help="The smallest gain that is worth a change.", show_default="the recipe's"
+        ),
+    ] = None,
+    recipe: parameters.RecipeName = None,
+    metric: Annotated[
+        str, typer.Option("--metric", metavar="NAME", help="The metric.", show_default="the recipe's")
+    ] = "",
+    code: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--code", metavar="DIR|REVISION", help="Give it twice: the baseline's code and the candidate's code."
+        ),
+    ] = None,
+    steps: Annotated[str, typer.Option("--steps", metavar="N,N", help="Seeds at the end of each step.")] = "5,10,20,40",
+    stream: Annotated[str, typer.Option("--stream", metavar="NAME", help="The stream of proposals.")] = "main",
+    until_decided: Annotated[bool, typer.Option("--until-decided", help="Take all steps that are needed.")] = False,
+    log: Annotated[bool, typer.Option("--log", help="Show all proposals, and estimates of what was kept.")] = False,
+    runs: parameters.Runs = None,
+    workers: parameters.Workers = None,
+    plugin: parameters.Plugins = None,
+    data_dir: parameters.DataDir = None,
+    max_hours: parameters.MaxHours = None,
+    as_json: parameters.AsJson = False,
+) -> None:
+    """Decide whether a change is kept.
+
+    Trains baseline and candidate with fresh seeds, and answers `keep`, `reject` or `more`. After `more`, the same
+    command takes the next step. After `keep`, the candidate is the baseline of the next proposal. On average, at most
+    5% of a stream's keeps are false. The exit status is 0 for keep, 1 for reject, 3 for more, and 4 if a trial failed.
+
+    Examples:
+
+        ablate gate position=1d position=1d,label_smoothing=0.2 --margin 0.005
+        ablate gate --recipe train.yaml --code main --code HEAD --margin 0.01 --json
+        ablate gate --log
+    """
+    if log:
+        return answers.show_log(source_path(runs), as_json)
+    place = make_place(runs, data_dir, plugin)
+    check_given_name(stream)
+    old, new = read_sides([baseline, candidate], recipe, code or [], place, data_dir)
+    asked = Asked(stream, old, new, metric, checked_margin(margin, old), parsed_steps(steps))
+
+    def check(proposal: Proposal, step: int = 1) -> None:
+        check_step(proposal, proposal.seeds_of_step(step), place, max_hours)
+
+    proposed = decisions.propose(asked, place.runs, check)
+    proposal = proposed.proposal
+    while proposed.decision is None:
+        step = decisions.next_step(proposed)
+        check(proposal, step)
+        train(proposal, proposal.seeds_of_step(step), f"step {step} of {len(proposal.steps)}", place, workers)
+        look = decisions.answer(proposed, stream, place.runs)
+        if not until_decided and look.answer == "more":
+            break
+    if proposed.is_kept and decisions.fresh_change(proposal, place.runs) is None:
+        try:
+            train(proposal, proposal.fresh_seeds, "kept; to estimate the gain", place, workers)
+        except typer.Exit as ended:
+            if ended.exit_code != UNTRAINED:
+                raise
+    content = answers.answer_json(proposed, stream, place.runs)
+    content["next"] = answers.next_json(proposed, place.runs)
+    if as_json:
+        show_json([content])
+    else:
+        print(answers.answer_text(content, decisions.metric_of(proposal)))
+        print(answers.next_text(content["next"], folder_options(runs)))
+    raise typer.Exit(STATUSES[proposed.last.answer])
+
+
+# -- what is asked -----------------------------------------------------------------------------------------------------
+
+
+def read_sides(
+    words: Sequence[str | None], recipe: str | None, code: Sequence[str], place: Place, data_dir: Path | None
+) -> list[Side]:
+    """Return baseline and candidate. Raises ValueError if the words or --code do not say which."""
+    if len(code) not in (0, 2):
+        raise ValueError("--code: give it twice: the baseline's code and the candidate's code")
+    if not code and None in words:
+        raise ValueError("name BASELINE and CANDIDATE: settings KEY=VALUE, or recipes; or give --code twice")
+    sides = []
+    for number, word in enumerate(words):
+        side = read_side(word, recipe, data_dir)
+        if code:
+            text = ",".join(filter(None, [word, code[number]]))
+            side = Side(text, with_code(side.recipe, code[number], place.runs), side.settings)
+        sides.append(side)
+    return sides
+
+
+def read_side(word: str | None, recipe: str | None, data_dir: Path | None) -> Side:
+    """Return what a word stands for: settings on the recipe, or a recipe. None is the recipe itself."""
+    request = parse_words(word.split(",") if word and "=" in word else [], recipe)
+    request.check_overrides()
+    if request.studies or request.margin is not None:
+        raise ValueError(f"{word}: settings KEY=VALUE,KEY=VALUE, or the name or file of a recipe")
+    name = recipe or RECIPE
+    if word and "=" not in word:
+        name = word
+    folders = data_folders(data_dir)
+    base = read_recipe(name)
+    base = base.model_copy(update=folders.resolve(dict(base)))
+    return Side(word or name, base, folders.resolve(request.overrides))
+
+
+def checked_margin(margin: float | None, baseline: Side) -> float:
+    if margin is None:
+        margin = baseline.recipe.margin if isinstance(baseline.recipe.margin, float) else 0.0
+    if not 0 < margin < float("inf"):
+        raise ValueError("--margin X: a number above 0, in the metric (0.005 of an accuracy is half a point)")
+    return margin
+
+
+def parsed_steps(text: str) -> list[int]:
+    """Return the number of seeds at the end of each step. Raises ValueError unless they grow, from 2 at least."""
+    numbers = text.split(",")
+    steps = [int(number) for number in numbers if number.strip().isdecimal()]
+    if len(steps) < len(numbers) or sorted({*steps}) != steps or not 2 <= steps[0] <= steps[-1] <= 10_000:
+        raise ValueError(f"--steps {text}: growing numbers of seeds from 2 to 10,000, as in 5,10,20,40")
+    return steps
+
+
+# -- training ----------------------------------------------------------------------------------------------------------
+
+
+def check_step(proposal: Proposal, seeds: Sequence[int], place: Place, max_hours: float | None) -> None:
+    """Raise ValueError if the trials of both sides with these seeds cannot be trained here, or take too many hours."""
+    todo = decisions.seed_jobs(proposal, seeds)
+    if max_hours is not None:
+        plans = decisions.plans_of(proposal)
+        estimate.check_max_hours(max_hours, plans, todo, place.runs, estimate.local_device(plans))
+    ensure_trainable(todo, place)
+
+
+def train(proposal: Proposal, seeds: Sequence[int], what: str, place: Place, workers: int | None) -> None:
+    """Train the trials of both sides that are not over. Raises Exit unless all are then over."""
+    todo = decisions.seed_jobs(proposal, seeds)
+    left = decisions.unfinished(todo, place.runs)
+    if left:
+        cost = answers.cost_text(decisions.cost(proposal, left, place.runs))
+        print(f"ablate: {what}: {amount_text(len(left), 'trial')}, {cost}", file=sys.stderr)
+    try:
+        finish(train_here(todo, place, workers), len(todo), folder_options(place.runs))
+    except typer.Exit as ended:
+        raise typer.Exit(UNTRAINED if ended.exit_code == FAILED else ended.exit_code) from None

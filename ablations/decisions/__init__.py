@@ -1,0 +1,1 @@
+"""Decide whether a proposed change is kept."""

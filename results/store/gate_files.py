@@ -1,0 +1,161 @@
+"""The ledger of `ablate gate`: every proposal of every stream and each answer, in files that are never changed.
+
+runs/gates/<stream>/0003.json     a proposal (schemas.gates.Proposal)
+runs/gates/<stream>/0003-2.json   the answer after its second step (schemas.gates.GateLook)
+"""
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from commonfloor.files import Broken, refuse_links
+from results.store import lease
+from results.store.contents import SCHEMA, checksum, read_sealed, write_json
+from results.store.plan_files import sorted_paths
+from results.store.run_directories import make_run_directory
+from results.store.schemas import Plan
+from results.store.schemas.gates import GateLook, GateSide, Proposal
+
+FOLDER = "gates"
+Record = TypeVar("Record", Proposal, GateLook)
+TURNS = ".turns"
+TURN_SECONDS = 60.0
+NAME = re.compile(r"(\d{4,9})(?:-(\d+))?\.json")
+
+
+@dataclass
+class Proposed:
+    """A proposal with its answers, in order."""
+
+    proposal: Proposal
+    looks: list[GateLook] = field(default_factory=list)
+
+    @property
+    def is_tested(self) -> bool:
+        return self.proposal.level > 0
+
+    @property
+    def decision(self) -> GateLook | None:
+        """The answer that ended the test, or None if it is open."""
+        if self.looks and self.looks[-1].answer != "more":
+            return self.looks[-1]
+        return None
+
+    @property
+    def last(self) -> GateLook:
+        """The last answer, which is `more` before the first step."""
+        if self.looks:
+            return self.looks[-1]
+        return GateLook(step=0, time=self.proposal.time, answer="more", reason="not begun", opened=0)
+
+    @property
+    def is_kept(self) -> bool:
+        return self.decision is not None and self.decision.answer == "keep"
+
+
+@dataclass
+class Stream:
+    """All proposals of a stream, in order."""
+
+    name: str
+    proposals: list[Proposed] = field(default_factory=list)
+
+    @property
+    def opened(self) -> int:
+        """The number of its proposals with a test."""
+        return sum(proposed.is_tested for proposed in self.proposals)
+
+    @property
+    def kept(self) -> list[Proposed]:
+        """The kept proposals. Each one's baseline is the candidate of the one before."""
+        return [proposed for proposed in self.proposals if proposed.is_kept]
+
+    @property
+    def keeps(self) -> list[int]:
+        """For each keep, how many proposals were opened when it was known."""
+        return [proposed.looks[-1].opened for proposed in self.kept]
+
+    @property
+    def current(self) -> GateSide:
+        """The baseline of the next proposal: the last kept candidate, or else the first baseline."""
+        if self.kept:
+            return self.kept[-1].proposal.candidate
+        return self.proposals[0].proposal.baseline
+
+    def find(self, baseline: str, candidate: str) -> Proposed | None:
+        """Return the proposal of a pair of arms, by their keys, or None."""
+        for proposed in self.proposals:
+            if (proposed.proposal.baseline.key, proposed.proposal.candidate.key) == (baseline, candidate):
+                return proposed
+        return None
+
+
+@contextlib.contextmanager
+def turn(runs: Path) -> Iterator[None]:
+    """Hold the lock of the ledger. Raises TimeoutError if another process holds it for TURN_SECONDS."""
+    refuse_links(runs, runs / FOLDER)
+    make_run_directory(runs)
+    with lease.lock(runs / FOLDER / TURNS, TURN_SECONDS):
+        yield
+
+
+def read_streams(runs: Path) -> dict[str, Stream]:
+    """Return all streams by name. Raises Broken if a file is damaged or missing, NewerSchema if it is too new."""
+    streams = {}
+    for folder in sorted_paths(runs / FOLDER):
+        if folder.name != TURNS:
+            streams[folder.name] = read_stream(folder)
+    return streams
+
+
+def read_plans(runs: Path) -> list[Plan]:
+    """Return the plans of both sides of all proposals. Raises the errors of `read_streams`."""
+    plans = []
+    for stream in read_streams(runs).values():
+        for proposed in stream.proposals:
+            plans += [proposed.proposal.baseline.plan, proposed.proposal.candidate.plan]
+    return plans
+
+
+def read_stream(folder: Path) -> Stream:
+    stream = Stream(folder.name)
+    for path in sorted_paths(folder):  # 0003-1.json before 0003.json
+        match = NAME.fullmatch(path.name)
+        if match and match[2] is None:
+            stream.proposals.append(Proposed(read_record(path, Proposal)))
+    for path in sorted_paths(folder):
+        match = NAME.fullmatch(path.name)
+        if match and match[2] is not None:
+            if int(match[1]) > len(stream.proposals):
+                raise Broken(f"{path}: its proposal is missing")
+            stream.proposals[int(match[1]) - 1].looks.append(read_record(path, GateLook))
+    for number, proposed in enumerate(stream.proposals, 1):
+        if proposed.proposal.number != number:
+            raise Broken(f"{folder}: proposal {number} is missing: restore it, or begin another stream")
+        proposed.looks.sort(key=lambda look: look.step)
+    return stream
+
+
+def read_record(path: Path, schema: type[Record]) -> Record:
+    try:
+        return read_sealed(path, schema)
+    except Broken as error:  # its text begins with the file's name
+        raise Broken(f"{path.parent}/{error}: restore it, or begin another stream") from None
+
+
+def write_proposal(runs: Path, stream: str, proposal: Proposal) -> None:
+    write_record(runs / FOLDER / stream / f"{proposal.number:04d}.json", proposal.content())
+
+
+def write_look(runs: Path, stream: str, proposal: Proposal, look: GateLook) -> None:
+    write_record(runs / FOLDER / stream / f"{proposal.number:04d}-{look.step}.json", look.content())
+
+
+def write_record(path: Path, content: Mapping[str, object]) -> None:
+    """Write a file with a checksum that reveals later edits. A file that exists stays."""
+    if not path.exists():
+        record = {"schema": SCHEMA, **content}
+        write_json(path, record | {"checksum": checksum(record)})
