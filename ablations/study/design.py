@@ -192,6 +192,10 @@ class Design(Layers):
             claims[f"{self.arm_written_as(first)} {relation} {self.arm_written_as(second)}"] = None
         return list(claims)
 
+    def with_values(self, name: str) -> str:
+        """Return `name` with the recipe's value in place of each index, such as width=64 for width=axis[-1]."""
+        return AXIS_INDEX.sub(lambda index: f"{index[1]}={self.axis_values(index[1])[int(index[2])]}", name)
+
     def arm_written_as(self, name: str) -> str:
         """Return the name of the arm that published numbers and claims call `name`.
 
@@ -202,7 +206,7 @@ class Design(Layers):
         if not AXIS_INDEX.search(name):
             return name
         try:
-            written = AXIS_INDEX.sub(lambda index: f"{index[1]}={self.axis_values(index[1])[int(index[2])]}", name)
+            written = self.with_values(name)
         except IndexError:
             return name
         first, _, rest = written.partition(",")
@@ -259,7 +263,8 @@ class Design(Layers):
                 raise self.mistake(f"two arms are called {name}")
             changes[name] = Change(name, self.baseline | self.in_order(settings), settings, named=True)
         for written, settings in self.study.co_changes.items():
-            matching = [change for change in changes.values() if change.sets_all(written)]
+            named = self.with_values(written)
+            matching = [change for change in changes.values() if change.sets_all(named)]
             if not matching:
                 raise self.mistake(f"with: no arm changes {written}")
             for change in matching:

@@ -41,7 +41,8 @@ class Study(Options):
     #: Named arms, each with several settings. `axis`: the recipe's arm of the same name. `{recipe_arm: NAME, ...}`: the
     #: recipe's arm NAME with further settings.
     arms: dict[str, Values | Literal["axis"]] = {}
-    #: Settings that change along with an arm, as in `pool=gap: {lr: 3e-4}`. Tables footnote them.
+    #: Settings that change along with an arm, as in `pool=gap: {lr: 3e-4}` or `width=axis[0]: {mlp_ratio: 16.0}`.
+    #: Tables footnote them.
     co_changes: dict[str, Values] = Field(default={}, alias="with")
     exclude: list[Values] = []  #: Arms and points that are left out, by their values or by `{arm: NAME}`.
     budget: Budget = "steps"  #: Training budget that all arms share: steps, epochs or FLOPs.

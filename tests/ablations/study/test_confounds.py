@@ -82,6 +82,10 @@ FOOTNOTES: list[tuple[str, dict[str, list[str]]]] = [
         "baseline: {lr: 1e-3}, factors: {lr: [1e-3, 1e-2]}, with: {lr=0.01: {warmup: 0.5}}",
         {"lr=0.01": ["with warmup 0.5 against 0.1, declared"]},
     ),
+    (
+        "baseline: {lr: 1e-3}, factors: {lr: axis}, with: {'lr=axis[1]': {warmup: 0.5}}",
+        {"lr=0.001": [], "lr=0.002": ["with warmup 0.5 against 0.1, declared"]},
+    ),
 ]
 
 

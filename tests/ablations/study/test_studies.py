@@ -308,6 +308,17 @@ def test_every_recipe_has_enough_sizes_for_a_fit(recipe: str) -> None:
     assert min(sizes.values()) >= 4
 
 
+@pytest.mark.parametrize("recipe", packaged_names("recipes"))
+def test_the_lines_of_the_star_change_one_size_alone(recipe: str) -> None:
+    made = packaged_design("shape-star", recipe)
+    sizes: dict[str, tuple[float, ...]] = {}
+    for arm in made.arms:
+        width = arm.config["width"]
+        sizes[arm.name] = (width, arm.config["depth"], width * arm.config["mlp_ratio"])
+    center = sizes.pop(made.main_baseline)
+    assert {sum(one != other for one, other in zip(size, center, strict=True)) for size in sizes.values()} == {1}
+
+
 @pytest.mark.parametrize("study", ["compute", "dataset-scale", "hybrid-stem", "hybrid-stem-sizes"])
 def test_hybrids_of_photographs_are_the_papers(study: str) -> None:
     """The root of `resnet` quarters the side; `resnet-small` keeps the side of small images."""
