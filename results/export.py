@@ -22,11 +22,11 @@ from pydantic import Json as JsonText
 
 from results import store
 from results.statistics.arms import outcomes_by_arm
-from results.store import ledger
+from results.store import ledger, seals
 from results.store.contents import parse_json
 from results.store.eval_files import Inspection, pack_inspection, unpack_inspection
 from results.store.record import FAULTS, Record, is_correctness
-from results.store.schemas import Declaration, EvalSummary, Plain, Plan, Schema, Settings, validated
+from results.store.schemas import Declaration, EvalSummary, Plain, Plan, Schema, Seal, Settings, validated
 from results.store.schemas.base import Sha256, TrialId
 from results.store.schemas.metrics import AXES, MEASURES
 from results.study_results import TEXTS, StudyResults, assemble, rows_of
@@ -50,12 +50,13 @@ OR_EMPTY = BeforeValidator(lambda text: "{}" if text == "" else text)  # "": the
 class ExportHeader(Schema):
     """The metadata of an exported Parquet file.
 
-    declarations: those of the ledger that concern the trials; None in exports of 0.23. trials: SHA-256 of all rows.
-    checksum: SHA-256 of the other fields.
+    declarations: those of the ledger that concern the trials; None in exports of 0.23. seals: those
+    of the plans. trials: SHA-256 of all rows. checksum: SHA-256 of the other fields.
     """
 
     plans: list[Plan]
     declarations: list[Declaration] | None = None
+    seals: list[Seal] = []
     trials: Sha256
     checksum: Sha256
 
@@ -105,11 +106,13 @@ def parquet(studies: Sequence[StudyResults], inside: Mapping[str, Inspection] = 
     """Return the content of a Parquet export. inside: trial id -> inspection."""
     rows: dict[str, Json] = {}
     declarations: dict[Any, Declaration] = {}
+    sealed: dict[str, Seal] = {}
     metrics: dict[str, None] = {}
     curves: dict[str, None] = {}
     for study in studies:
         for declared in study.plan.declarations:
             declarations[declared.time, declared.plan, *declared.seeds] = declared
+        sealed |= {seals.sha256(seal): seal for seal in study.plan.seals}
         metrics |= dict.fromkeys(study.metrics)
         curves |= dict.fromkeys(study.curves)
         for row in trial_rows(study):
@@ -122,6 +125,8 @@ def parquet(studies: Sequence[StudyResults], inside: Mapping[str, Inspection] = 
         "declarations": [declared.content() for declared in ledger.by_time(declarations.values())],
         "trials": fingerprint(rows.values()),
     }
+    if sealed:
+        header["seals"] = [seal.content() for seal in seals.by_time(sealed.values())]
     metadata = {KEY: json.dumps(header | {"checksum": store.checksum(header)}, allow_nan=False)}
     table = pa.Table.from_pylist([*rows.values()], schema(metrics, curves).with_metadata(metadata))
     buffer = io.BytesIO()
@@ -175,7 +180,11 @@ def read(path: Path) -> list[StudyResults]:
     declarations = header.declarations
     if declarations is None:  # 0.23 wrote the file
         declarations = list(itertools.chain.from_iterable(map(ledger.declarations_of_plan, header.plans)))
-    return [assemble(ledger.with_declarations(plan, declarations), records) for plan in header.plans]
+    studies = []
+    for plan in header.plans:
+        plan = seals.with_seals(ledger.with_declarations(plan, declarations), header.seals)
+        studies.append(assemble(plan, records))
+    return studies
 
 
 def read_inspections(path: Path) -> dict[str, Inspection]:

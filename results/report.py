@@ -23,6 +23,7 @@ from results import store
 from results.figures import inspection, study_figure
 from results.load import load_inspections, load_studies
 from results.records import VERDICT_TEXT, Claim, Table, with_labels
+from results.store import seals
 from results.store.eval_files import Inspection
 from results.store.schemas import Asked, Metric, Plan
 from results.study_results import StudyResults, rows_of
@@ -150,6 +151,7 @@ def section_view(
         "cost": cost_text(study, uses),
         "provenance": provenance(rows_of(study.columns)),
         "command": rerun_command(plan),
+        "seals": [seals.sha256(seal) for seal in plan.seals],
         "inside": inspected,
         "not_inside": not_inspected,
         "related": related_studies(study, studies),

@@ -10,7 +10,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from results import store
-from results.store import ledger, record
+from results.store import ledger, record, seals
 from results.store.record import FAULTS, PARTS, PROVENANCE, Correct, Record
 from results.store.schemas import Arm, Entry, EvalSummary, Plan
 from results.store.schemas.metrics import AXES, MEASURES
@@ -97,12 +97,13 @@ def rows_of(columns: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
 
 
 def load_plans(source: Path, plans: Sequence[Plan], parts: Collection[str] = PARTS) -> list[StudyResults]:
-    """Return the results of the given plans in a run directory, with the declarations of its ledger.
+    """Return the results of the given plans in a run directory, with its declarations and seals.
 
     parts: which of PARTS to read besides the results. Raises NewerSchema if a newer version wrote the results, and the
-    errors of `ledger.read_declarations`.
+    errors of `ledger.read_declarations` and `seals.read_seals`.
     """
     declarations = ledger.read_declarations(source)
+    sealed = seals.read_seals(source)
     ids: set[str] = set()
     for plan in plans:
         ids.update(plan.arm_trials)
@@ -110,6 +111,7 @@ def load_plans(source: Path, plans: Sequence[Plan], parts: Collection[str] = PAR
     studies = []
     for plan in plans:
         plan = ledger.with_declarations(with_stage_seconds(plan, source), declarations)
+        plan = seals.with_seals(plan, sealed)
         studies.append(assemble(plan, records | records_of_started(source, plan, records)))
     return studies
 

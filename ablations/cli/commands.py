@@ -15,6 +15,7 @@ COMMANDS = {  # panel of the help -> name of the command -> (its function, the f
         "list": ("listing:list_", "List studies, recipes, variants and settings."),
         "show": ("show:show", "Show a study's question, cost and results."),
         "plan": ("show:plan", "Show a study's trials, hours and confounds."),
+        "seal": ("run:seal", "Fix what a study declares, before its results."),
         "run": ("run:run", "Train missing trials on this machine."),
         "work": ("work:work", "Train unclaimed trials until none is left."),
         "train": ("run:train", "Train a single trial."),
@@ -37,6 +38,7 @@ COMMANDS = {  # panel of the help -> name of the command -> (its function, the f
         "inspect": ("inspections:inspect", "Draw filters, positions and attention of trials."),
         "compare": ("tables:compare", "Compare two sets of results, arm by arm."),
         "export": ("exchange:export", "Export results to a file or a tracker."),
+        "bundle": ("figures:bundle", "Pack results and all that a deposit needs."),
         "import": ("exchange:import_", "Take in an export, or a table of other runs."),
         "verify": ("run:verify", "Train some trials of others anew, and compare."),
     },
@@ -52,7 +54,7 @@ COMMANDS = {  # panel of the help -> name of the command -> (its function, the f
         "mcp": ("mcp_server:mcp", "Serve commands to agents as MCP tools."),
     },
 }
-WITH_SETTINGS = ("plan", "run", "submit", "train")  # mistaken settings are answered before torch is imported
+WITH_SETTINGS = ("plan", "run", "seal", "submit", "train")  # mistaken settings are answered before torch is imported
 GROUPS = {
     "profile": "Write and test SLURM profiles.\n\n"
     "A profile says what to ask a cluster for. A profile given by name is a file in $XDG_CONFIG_HOME/ablate/profiles "

@@ -1,4 +1,4 @@
-"""The commands `ablate plot` and `report`, which draw results."""
+"""The commands `ablate plot` and `report`, which draw results, and `bundle`, which packs them."""
 
 import re
 import sys
@@ -10,7 +10,8 @@ import typer
 from ablations.cli.answer import print_damaged, show_json
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import source_path
-from ablations.cli.inputs.sources import named_results, styled
+from ablations.cli.inputs.sources import named_results, styled, with_seal
+from ablations.planning import bundles
 from commonfloor.files import refuse_links, safe_name
 from commonfloor.messages import one_line
 from results import report as reports
@@ -120,6 +121,7 @@ def report(
         Path | None, parameters.out_option("FILE", "The file to write.", "report.html in the run directory")
     ] = None,
     style: parameters.StyleFile = None,
+    seal: parameters.SealFile = None,
     as_json: parameters.AsJson = False,
 ) -> None:
     """Write one HTML page of tables and figures.
@@ -130,7 +132,7 @@ def report(
     Examples:
 
         ablate report
-        ablate report --runs results.parquet --out colleague.html
+        ablate report --runs results.parquet --seal seal.json --out colleague.html
     """
     if out and out.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"--out {out}: a report is a page: give a file that ends in .html")
@@ -139,10 +141,43 @@ def report(
     if out is None and folder.is_dir():
         target = folder / "report.html"
     studies, damaged = named_results(runs, words, recipe)
+    studies = with_seal(studies, seal)
     with print_damaged(damaged), styled(style, folder):
         lines = [one_line(str(error)) for error in damaged]
         reports.write(studies, target, load_inspections(folder, studies), lines)
         if as_json:
             show_json([{"report": str(target), "studies": [study.name for study in studies]}])
+        else:
+            print(target)
+
+
+def bundle(
+    words: parameters.Names = None,
+    recipe: parameters.PlannedRecipe = None,
+    runs: parameters.Source = None,
+    out: Annotated[
+        Path | None, parameters.out_option("DIR|FILE.zip", "A new folder, or a .zip file.", "bundle.zip")
+    ] = None,
+    as_json: parameters.AsJson = False,
+) -> None:
+    """Pack results and all that a deposit needs.
+
+    Packs seals, the export, the report, the study, the recipe and plug-ins, the installed versions, what to cite, and a
+    README, with the SHA-256 of each file. Host names and folders of this machine are left out. Equal results give equal
+    bytes.
+
+    Examples:
+
+        ablate bundle position-embedding --out position.zip
+        ablate bundle --runs results.parquet --out deposit
+    """
+    source = source_path(runs)
+    target = out or Path("bundle.zip")
+    studies, damaged = named_results(runs, words, recipe)
+    with print_damaged(damaged):
+        files = bundles.pack(studies, source, load_inspections(source, studies))
+        bundles.write(files, target)
+        if as_json:
+            show_json([{"bundle": str(target), "studies": [study.name for study in studies], "files": sorted(files)}])
         else:
             print(target)

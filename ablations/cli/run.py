@@ -1,5 +1,6 @@
-"""The commands `ablate run`, `train` and `verify`, which train on this machine."""
+"""The commands `ablate seal`, which comes before training, and `run`, `train` and `verify`, which train here."""
 
+import secrets
 import shlex
 import sys
 import tempfile
@@ -14,20 +15,22 @@ import typer
 from ablations.cli.answer import INTERRUPTED, fail_if, show_json
 from ablations.cli.check import check_earlier_probes, probe_plans, with_probe_notes
 from ablations.cli.inputs import parameters
-from ablations.cli.inputs.directories import data_folders, ensure_publishable, folder_options, make_place
+from ablations.cli.inputs.directories import data_folders, ensure_publishable, folder_options, make_place, runs_folder
 from ablations.cli.inputs.preparation import ensure_data, ensure_trainable, prepare_plans, take_from
 from ablations.cli.inputs.words import is_setting, parse_words, refuse_csv
 from ablations.cli.work import finish, train_here
 from ablations.execution import reopen
 from ablations.jobs import Job, jobs
-from ablations.planning import estimate, verification
+from ablations.planning import bundle_files, estimate, sealing, verification
 from ablations.planning.saved_plans import save_plan
 from ablations.study.naming import RECIPE
 from ablations.study.reading import read_recipe
 from ablations.trainables.trainable import LINKS, find, is_trial_id, trial_id
 from commonfloor.messages import usual_name
 from results import store
-from results.report import publish
+from results.load import load_studies
+from results.report import publish, rerun_command
+from results.store import seals
 from results.store.schemas import Plan, Settings
 from results.study_results import load_plans
 from results.trackers import mirroring
@@ -99,6 +102,51 @@ def run(
         summary = train_here(todo, place, workers, publisher(plans, arm, place.runs))
     finish(summary, len(todo), folder_options(runs), plans)
     print(next_commands(plans, place.runs, folder_options(runs)))
+
+
+def seal(
+    words: parameters.Words,
+    recipe: parameters.RecipeName = None,
+    runs: parameters.Runs = None,
+    seeds: parameters.Seeds = None,
+    name: parameters.PlanName = "",
+    out: Annotated[
+        Path | None,
+        parameters.out_option("FILE.json", "A copy to deposit.", "none besides the run directory's"),
+    ] = None,
+    plugin: parameters.Plugins = None,
+    data_dir: parameters.DataDir = None,
+    as_json: parameters.AsJson = False,
+) -> None:
+    """Fix what a study declares, before its results.
+
+    Writes the study's plan, and a file with its metric, margin, seeds, arms, tests, code and data. It is refused once
+    a trial has results. Tables say whether results are as sealed, or what differs.
+
+    Examples:
+
+        ablate seal position-embedding
+        ablate seal heads.yaml --recipe mine.yaml --seeds 10 --out heads-seal.json
+    """
+    place = make_place(runs, data_dir, plugin)
+    plans = prepare_plans(words, recipe, place, seeds, False, data_dir, name)
+    if len(plans) > 1:
+        raise ValueError(f"{len(plans)} studies: a seal is one study's: name one")
+    (plan,) = plans
+    if out is not None and out.suffix != ".json":
+        raise ValueError(f"--out {out}: a seal is a file named .json")
+    made = sealing.sealed(plan, place.runs, place.plugins)
+    ensure_publishable(place.runs)
+    save_plan(place.runs, plan)
+    made = sealing.write(place.runs, made)
+    if out is not None:
+        store.write_bytes(out, seals.seal_bytes(made))
+    path = out or runs_folder(runs) / seals.FOLDER / seals.file_name(made)
+    digest = seals.sha256(made)
+    if as_json:
+        show_json([{"seal": str(path), "sha256": digest, "study": plan.name, "time": made.time}])
+    else:
+        print(sealing.instructions(made, path, rerun_command(plan) + folder_options(runs)))
 
 
 def next_commands(plans: Sequence[Plan], runs: Path, where: str) -> str:
@@ -255,10 +303,15 @@ def parent_names(before: Sequence[Job]) -> dict[str, str]:
 
 def verify(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE|DIR", help="An export, or a run directory with imported trials.")
+        Path, typer.Argument(metavar="FILE|DIR", help="A bundle, an export, or a run directory with imported trials.")
     ],
     sample: Annotated[int, typer.Option("--sample", metavar="N", min=1, help="How many trials to train.")] = 3,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Which trials are chosen.")] = 0,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=0, help="Which trials are chosen.", show_default="0; of a bundle another one each time"
+        ),
+    ] = None,
     recipe: Annotated[
         str | None,
         parameters.recipe_option("The recipe whose `train` is the code, if that lies elsewhere here.", "as there"),
@@ -271,21 +324,35 @@ def verify(
 ) -> None:
     """Train some trials of others anew, and compare.
 
-    Chooses trials of an export, or of those that were imported into a run directory. Compares weights and metrics, and
-    names what differs between the machines. The exit status is 1 if a trial comes out otherwise.
+    Chooses trials of a bundle, an export, or of those that were imported into a run directory. Compares weights and
+    metrics, and names what differs between the machines. Of a bundle, every hash is checked first, and its seals are
+    shown. The exit status is 1 if a trial comes out otherwise.
 
     Examples:
 
-        ablate verify results.parquet --sample 3
+        ablate verify bundle.zip --sample 3
         ablate verify runs --sample 5 --seed 1 --json
     """
     refuse_csv(file)
-    candidates = verification.reported_trials(file)
-    chosen = verification.sampled(candidates, sample, seed)
-    if recipe is not None:
-        trainable = read_recipe(recipe).trainable
-        chosen = [verification.with_code(claim, trainable) for claim in chosen]
     with ExitStack() as stack:
+        source = file
+        checked: list[str] = []
+        drawn = seed or 0
+        if bundle_files.is_bundle(file):
+            bundle = bundle_files.read_bundle(file)
+            source = stack.enter_context(bundle_files.temporary_results(bundle))
+            checked = verification.checked_bundle(bundle, load_studies(source))
+            if seed is None:  # who packed it could not know
+                drawn = secrets.randbelow(10_000)
+        candidates = verification.reported_trials(source)
+        chosen = verification.sampled(candidates, sample, drawn)
+        if recipe is not None:
+            trainable = read_recipe(recipe).trainable
+            chosen = [verification.with_code(claim, trainable) for claim in chosen]
+        elif source != file:
+            verification.refuse_code_of_others(file, chosen)
+        if not as_json:
+            print(*checked, sep="\n", end="\n" if checked else "", flush=True)
         folder = runs or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ablate-verify-")))
         place = make_place(folder, data_dir, plugin)
         ensure_trainable([claim.job for claim in chosen], place)
@@ -296,7 +363,10 @@ def verify(
             raise typer.Exit(INTERRUPTED)
         results = [verification.verified(claim, place.runs) for claim in chosen]
     if as_json:
-        show_json([{"source": str(file), "seed": seed, "candidates": len(candidates), "trials": results}])
+        content = {"source": str(file), "seed": drawn, "candidates": len(candidates), "trials": results}
+        if checked:
+            content["checked"] = checked
+        show_json([content])
     else:
-        print(verification.summary(file, results, len(candidates), seed))
+        print(verification.summary(file, results, len(candidates), drawn))
     fail_if(not all(result.is_equal for result in results))

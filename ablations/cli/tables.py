@@ -15,7 +15,7 @@ from ablations.cli.answer import fail_if, print_damaged, show_json
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import folder_options, source_path
 from ablations.cli.inputs.plan_names import existing_names
-from ablations.cli.inputs.sources import results_on_recipes, styled
+from ablations.cli.inputs.sources import results_on_recipes, styled, with_seal
 from ablations.cli.inputs.words import refuse_csv
 from ablations.study.naming import matching_names, stem
 from commonfloor.messages import spelling_hint
@@ -56,6 +56,7 @@ def table(
     ] = "marginal",
     interim: parameters.Interim = False,
     style: parameters.StyleFile = None,
+    seal: parameters.SealFile = None,
     as_json: parameters.AsJson = False,
     strict: parameters.Strict = False,
 ) -> None:
@@ -71,6 +72,7 @@ def table(
     """
     recipes = recipe or []
     studies, damaged = results_on_recipes(runs, words, recipes)
+    studies = with_seal(studies, seal)
     with print_damaged(damaged), styled(style, source_path(runs)):
         chosen = None if columns is None else [name.strip() for name in columns.split(",")]
         further = layout.further_metrics(chosen)

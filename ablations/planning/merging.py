@@ -13,13 +13,14 @@ from typing import Any
 
 from ablations.execution.compute_eval import winner_weights
 from ablations.jobs import Job
+from ablations.planning import bundle_files
 from ablations.planning.saved_plans import check_same_table, save_plan, saved_plan
 from ablations.trainables.trainable import LINKS, find, hashed
 from commonfloor.files import read_bytes
 from results import export, store
-from results.store import eval_files, lease, ledger, record
+from results.store import eval_files, lease, ledger, record, seals
 from results.store.record import NAMED, Correct, Record
-from results.store.schemas import Declaration, EvalSummary, Plan, Settings
+from results.store.schemas import Declaration, EvalSummary, Plan, Seal, Settings
 from results.store.schemas.metrics import MEASURES
 from results.study_results import NO_METRICS, TEXTS, StudyResults
 from results.units import amount_text
@@ -201,6 +202,8 @@ def merge_export(path: Path, runs: Path) -> Merged:
             save_plan(runs, study.plan.model_copy(update={"extends": ""}))
         for declared in study.plan.declarations:
             ledger.write(runs, declared)
+        for seal in study.plan.seals:
+            seals.write(runs, seal)
     names = [study.name for study in studies]
     return Merged(names, written, len(ended) - written, len(trials) - len(ended))
 
@@ -222,10 +225,17 @@ def exported_trials(study: StudyResults, trainable: str) -> Iterator[ForeignTria
 
 
 def source_name(source: Path) -> str:
-    """Return the name of an export with its hash, or of a run directory."""
+    """Return the name of an export or a bundle with its hash, or of a run directory."""
+    if source.is_dir() and bundle_files.is_bundle(source):
+        sums = source.absolute() / bundle_files.SUMS
+        return f"the bundle {sums.parent.name} (SHA-256 of {sums.name} {short_digest(sums)})"
     if source.is_dir():
         return f"the run directory {source.absolute().name}"
-    return f"{source.name} (SHA-256 {hashlib.sha256(read_bytes(source, export.MOST_BYTES)).hexdigest()[:12]})"
+    return f"{source.name} (SHA-256 {short_digest(source)})"
+
+
+def short_digest(path: Path) -> str:
+    return hashlib.sha256(read_bytes(path, export.MOST_BYTES)).hexdigest()[:12]
 
 
 # -- the trials of a command -------------------------------------------------------------------------------------------
@@ -235,14 +245,15 @@ def source_name(source: Path) -> str:
 class Offer:
     """What a source has for the trials of a command. settings: trial id -> settings, as they are here.
 
-    declarations: what plans over these trials declared, and when. unusable: how many of them had ended, but are damaged
-    or lack an eval.
+    declarations, seals: what plans over these trials declared, and when. unusable: how many of them had ended, but are
+    damaged or lack an eval.
     """
 
     source: Path
     trials: Sequence[ForeignTrial]
     settings: Mapping[str, Settings]
     declarations: Sequence[Declaration]
+    seals: Sequence[Seal]
     unusable: int
 
     @property
@@ -250,6 +261,9 @@ class Offer:
         text = f"{self.source}: {amount_text(len(self.trials), 'trial')} taken"
         if self.unusable:
             text += f", {self.unusable} left out, which are damaged or lack an eval"
+        devices = dict.fromkeys(str(trial.row["device"]) for trial in self.trials if trial.row["device"])
+        if devices:
+            text += f"; trained by {', '.join(devices)}"
         return text
 
 
@@ -269,7 +283,7 @@ def offers(sources: Iterable[Path], jobs: Iterable[Job], runs: Path) -> list[Off
 
 
 def offered(source: Path, wanted: Mapping[str, Job], runs: Path) -> Offer:
-    read, declarations = read_source(source, wanted, runs)
+    read, declarations, sealed = read_source(source, wanted, runs)
     usable: list[ForeignTrial] = []
     settings: dict[str, Settings] = {}
     unusable = 0
@@ -284,7 +298,8 @@ def offered(source: Path, wanted: Mapping[str, Job], runs: Path) -> Offer:
             raise ValueError(f"{source}: {error}") from None
         usable.append(trial)
     shared = [declared for declared in declarations if not declared.ids.isdisjoint(settings)]
-    return Offer(source, usable, settings, shared, unusable)
+    shared_seals = [seal for seal in sealed if not seal.declaration.ids.isdisjoint(settings)]
+    return Offer(source, usable, settings, shared, shared_seals, unusable)
 
 
 def is_usable(trial: ForeignTrial, job: Job) -> bool:
@@ -295,26 +310,30 @@ def is_usable(trial: ForeignTrial, job: Job) -> bool:
 
 def read_source(
     source: Path, wanted: Mapping[str, Job], runs: Path
-) -> tuple[list[ForeignTrial], Sequence[Declaration]]:
-    """Return the wanted trials that a source has, as trials of the jobs' trainables, and all declarations there."""
+) -> tuple[list[ForeignTrial], Sequence[Declaration], Sequence[Seal]]:
+    """Return (the wanted trials of a source, as trials of the jobs' trainables; all declarations; all seals there)."""
     if not source.exists():
-        raise ValueError(f"--from {source}: no such export or run directory")
-    if source.is_dir():
+        raise ValueError(f"--from {source}: no such export, bundle or run directory")
+    if source.is_dir() and not bundle_files.is_bundle(source):
         if source.resolve() == runs.resolve():
             raise ValueError(f"--from {source}: is the run directory itself")
         if not (source / "trials").is_dir():
             raise ValueError(f"--from {source}: no run directory: it has no folder `trials`")
         records = record.read_many(source, list(wanted), record.PARTS)
         trials = [recorded_trial(source, wanted[trial_id], read) for trial_id, read in records.items()]
-        return trials, ledger.read_declarations(source)
+        return trials, ledger.read_declarations(source), seals.read_seals(source)
     by_id: dict[str, ForeignTrial] = {}
     declarations: list[Declaration] = []
-    for study in export.read(source):
+    sealed: list[Seal] = []
+    with bundle_files.results_file(source) as path:
+        studies = export.read(path)
+    for study in studies:
         declarations += study.plan.declarations
+        sealed += study.plan.seals
         for trial in exported_trials(study, ""):
             if trial.id in wanted:
                 by_id[trial.id] = replace(trial, trainable=wanted[trial.id].trainable)
-    return list(by_id.values()), declarations
+    return list(by_id.values()), declarations, sealed
 
 
 def recorded_trial(source: Path, job: Job, read: Record) -> ForeignTrial:
@@ -329,3 +348,5 @@ def take(offer: Offer, runs: Path) -> None:
         trial.write(store.trial(runs, trial.id), origin, offer.settings[trial.id])
     for declared in offer.declarations:
         ledger.write(runs, declared)
+    for seal in offer.seals:
+        seals.write(runs, seal)

@@ -1,5 +1,6 @@
 """Trials of others trained anew, and compared with what was reported of them."""
 
+import hashlib
 import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,11 +10,16 @@ from statistics import stdev
 from typing import Any, Literal
 
 from ablations.jobs import Job, jobs
+from ablations.planning.bundle_files import RESULTS, SUMS, Bundle
 from ablations.planning.merging import ForeignTrial, exported_trials, recorded_trial, refuse_table
+from ablations.trainables.trainable import find
+from ablations.trainables.user_code import UserCode
+from commonfloor.files import Broken
 from results import store
 from results.load import load_studies
-from results.store import record
+from results.store import record, seals
 from results.study_results import StudyResults
+from results.tables.seal_notes import seal_notes
 from results.tables.trial_notes import comparable_fields
 
 FLOAT32 = 1e-6  # relative: the six decimal digits that every 32-bit number holds
@@ -113,6 +119,39 @@ def reported_trials(source: Path) -> dict[str, ReportedTrial]:
         which = "ended" if source.is_file() else "imported"
         raise ValueError(f"{source}: no {which} trial to train anew (trials that start from others are left out)")
     return by_id
+
+
+def checked_bundle(bundle: Bundle, studies: Sequence[StudyResults]) -> list[str]:
+    """Return what was checked in a bundle, as lines. studies: those of its export.
+
+    Raises Broken if its seals are not those of the export.
+    """
+    lines = [f"{bundle.path}: {len(bundle.files) - 1} files, each with the hash of {SUMS}"]
+    of_results = {seals.sha256(seal): study for study in studies for seal in study.plan.seals}
+    of_bundle = {seals.sha256(seal): seal for seal in bundle.seals}
+    if of_results.keys() != of_bundle.keys():
+        raise Broken(f"{bundle.path}: the seals in {seals.FOLDER}/ are not those of {RESULTS}")
+    for digest, seal in of_bundle.items():
+        lines.append(f"seal of {seal.declaration.plan}: SHA-256 {digest}")
+        sealed = {f"studies/{seal.study}.yaml": seal.study_sha256, f"recipes/{seal.recipe}.yaml": seal.recipe_sha256}
+        for name, expected in sealed.items():
+            if name in bundle.files and hashlib.sha256(bundle.files[name]).hexdigest() != expected:
+                lines.append(f"  {name}: not the sealed file, byte for byte")
+    for study in studies:
+        notes, warnings = seal_notes(study)
+        lines += [f"  {study.name}: {text}" for text in (*warnings, *notes)]
+    if of_bundle:
+        lines.append("  Compare it with the deposited one: hashes inside a bundle find damage, not forgery.")
+    return lines
+
+
+def refuse_code_of_others(path: Path, chosen: Iterable[ReportedTrial]) -> None:
+    """Raise ValueError if a trial of a bundle would run a command or function that the bundle names."""
+    for reported in chosen:
+        if isinstance(find(reported.job.trainable), UserCode):
+            raise ValueError(
+                f"{path}: {reported.study} trains code of its authors: read it, then name its recipe by --recipe FILE"
+            )
 
 
 def spread(study: StudyResults, arm: str) -> dict[str, float]:

@@ -38,6 +38,7 @@ class TrialOutcome(NamedTuple):
     diverged_at_step: float
     suspect_hardware: float
     host: str
+    device: str
     value: float
     collapsed: bool = False
 
@@ -127,6 +128,18 @@ class Contrast:
     def unstable(self) -> tuple[int, int]:
         """The numbers of trials that diverged or collapsed in the arm and in its baseline."""
         return self.arm.unstable, self.baseline.unstable
+
+    @property
+    def devices(self) -> tuple[list[str], list[str]]:
+        """The known devices that trained the arm and its baseline, if a pair of seeds (unpaired: any) mixes some."""
+        ours = {trial.seed: trial.device for trial in self.arm.over if trial.device}
+        theirs = {trial.seed: trial.device for trial in self.baseline.over if trial.device}
+        mixed = any(theirs.get(seed, device) != device for seed, device in ours.items())
+        if not self.pair.plan.is_paired:
+            mixed = len({*ours.values(), *theirs.values()}) > 1
+        if not mixed:
+            return [], []
+        return sorted({*ours.values()}), sorted({*theirs.values()})
 
     @property
     def judged_p(self) -> float | None:

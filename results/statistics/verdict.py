@@ -1,8 +1,10 @@
 """Verdicts on a difference, and the p values behind them: Holm's correction and Fisher's exact test."""
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from results.statistics.intervals import Estimate, Ratio
 
@@ -10,6 +12,19 @@ ALPHA = 0.05
 TOST_LEVEL = 1 - 2 * ALPHA  # of the interval that lies within the margin if both one-sided tests reject
 BETTER, WORSE, EQUIVALENT, UNRESOLVED = "better", "worse", "equivalent", "not-resolved"
 RESOLVED = (BETTER, WORSE)
+
+
+def rules() -> dict[str, str | float]:
+    """Return how verdicts are formed: the levels and corrections, and the SHA-256 of the code in this folder."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return {
+        "level": ALPHA,
+        "equivalence": f"two one-sided tests, each at {ALPHA}",
+        "family": "Holm",
+        "sha256": digest.hexdigest(),
+    }
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ CORRECT = "correct.npz"  # records the test images that a trial classified corre
 # The step at which a loss was NaN, but finite when recomputed; the number of diverged results that `retry` set aside.
 FAULTS = ("suspect_hardware", "retried_diverged")
 PROVENANCE = (
-    *("code", "revision", "host", "device", "threads", "ranks", "micro_batch", "fused"),
+    *("started", "code", "revision", "host", "device", "threads", "ranks", "micro_batch", "fused"),
     *("compile", "attention", "matmul_precision", "tf32"),
     *("python", "torch", "numpy", "imported", "plugins"),
 )

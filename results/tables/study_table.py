@@ -36,17 +36,20 @@ from results.store.schemas.metrics import EXACT, share_text
 from results.study_results import StudyResults
 from results.style import current_style
 from results.tables import declared_first, layout, notes, scaling_table, sentences, trial_notes
+from results.tables.seal_notes import seal_notes
 
 INTERIM = "no verdict before all planned trials are done"
 
 
 def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = False, simultaneous: bool = False) -> Table:
-    """Return the table of a study, with warnings about what was declared after there were results.
+    """Return the table of a study, with notes on its seal and warnings about what was declared after results.
 
     The arguments and errors are those of `table_of_plan`.
     """
     declared_now = replace(table_of_plan(study, besides, interim, simultaneous), scaling=scaling_table.record(study))
-    return declared_first.with_warnings(declared_now, study, lambda other: table_of_plan(other, (), interim))
+    judged = declared_first.with_warnings(declared_now, study, lambda other: table_of_plan(other, (), interim))
+    sealed_notes, warnings = seal_notes(study)
+    return replace(judged, notes=[*judged.notes, *sealed_notes], warnings=[*warnings, *judged.warnings])
 
 
 def table_of_plan(
@@ -282,6 +285,10 @@ def difference_notes(contrast: Contrast, word: str | None) -> list[str]:
     own = contrast.pair.own
     texts = []
     is_paired = contrast.pair.plan.is_paired
+    devices, of_baseline = contrast.devices
+    if devices:
+        of = f"{' and '.join(devices)}, its baseline by {' and '.join(of_baseline)}"
+        texts.append(f"the difference mixes devices, whose rounding differs: trained by {of}")
     if is_paired and own.mean.n < max(contrast.arm.sample.mean.n, contrast.baseline.sample.mean.n):
         common = f"the difference is over {sentences.seeds_text(own.seeds)}, which both arms finished"
         texts.append(common if own.seeds else "no seed finished in both arms")

@@ -130,6 +130,10 @@ Interim = Annotated[
     bool, typer.Option("--interim", help="Show marked verdicts even before all planned trials are done.")
 ]
 Prune = Annotated[bool, typer.Option("--prune", help="Forget arms and seeds planned earlier; their results stay.")]
+SealFile = Annotated[
+    Path | None,
+    typer.Option("--seal", metavar="FILE", help="A deposited seal, with which the results are compared."),
+]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if a planned trial has no result.")]
 Checkpoints = Annotated[
     str | None,

@@ -5,6 +5,7 @@ import itertools
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 
 from ablations.cli.inputs.directories import source_path
@@ -16,7 +17,7 @@ from commonfloor.messages import one_line, spelling_hint
 from results import style
 from results.load import load_readable
 from results.records import claimed_arms
-from results.store import record
+from results.store import record, seals
 from results.store.eval_files import computes_metric
 from results.store.schemas import Arm, Plan, Tuned
 from results.study_results import StudyResults
@@ -58,6 +59,20 @@ def results_on_recipes(
     order = list(dict.fromkeys(study.plan.study for study in studies.values()))
     ordered = sorted(studies.values(), key=lambda s: (order.index(s.plan.study), wanted.index(s.plan.recipe)))
     return ordered, damaged
+
+
+def with_seal(studies: Sequence[StudyResults], file: Path | None) -> list[StudyResults]:
+    """Return the results with the seal in a file, if one is given.
+
+    Raises ValueError if it is damaged, or no seal of one of the studies.
+    """
+    if file is None:
+        return list(studies)
+    seal = seals.read_file(file)
+    sealed = [replace(study, plan=seals.with_seals(study.plan, [seal])) for study in studies]
+    if all(seal not in study.plan.seals for study in sealed):
+        raise ValueError(f"--seal {file}: seals {seal.declaration.plan}, of which no trial is here")
+    return sealed
 
 
 def styled(file: Path | None, source: Path) -> AbstractContextManager[None]:

@@ -30,6 +30,8 @@ from results.store.schemas.plans import Looks as Looks
 from results.store.schemas.plans import Plan as Plan
 from results.store.schemas.plans import PlannedData as PlannedData
 from results.store.schemas.plans import PlannedTrial as PlannedTrial
+from results.store.schemas.plans import Seal as Seal
+from results.store.schemas.plans import SealedCode as SealedCode
 from results.store.schemas.plans import Split as Split
 from results.store.schemas.plans import Stage as Stage
 from results.store.schemas.plans import Stated as Stated
@@ -77,6 +79,7 @@ class ResumedFrom(Schema):
 class Environment(Schema):
     """The content of attempts/<n>/env.json: where an attempt ran."""
 
+    started: str = ""  #: Time in UTC at which the attempt began.
     code: str = ""  #: Digest of the sources and plug-ins.
     revision: str | None = None  #: The git revision.
     plugins: dict[str, str] = {}  #: Plug-in file name -> digest.

@@ -3,11 +3,11 @@
 from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, FiniteFloat, field_validator, model_validator
 
-from results.store.schemas.base import Axes, Count, Flops, Schema, Seconds, Seed, Settings, Sha256, TrialId
+from results.store.schemas.base import Axes, Count, Flops, Plain, Schema, Seconds, Seed, Settings, Sha256, TrialId
 from results.store.schemas.metrics import BEFORE_0_25, PER_IMAGE, Margin, Metric, metric_by_name
 
 Positive = Annotated[int, Field(ge=1)]
@@ -260,6 +260,32 @@ class Declaration(Schema):
         return frozenset(self.ended)
 
 
+class SealedCode(Schema):
+    """The code at the time of a seal."""
+
+    version: str  #: Version of the suite.
+    source: str  #: Digest of the suite's sources.
+    plugins: dict[str, str] = {}  #: Plug-in file name -> digest of the file and of what it imports.
+    files: dict[str, Sha256] = {}  #: File of the user's training code -> SHA-256.
+
+
+class Seal(Schema):
+    """The content of a file in seals/: what a study declares, on which code and data, before there are results."""
+
+    time: Annotated[str, Field(pattern="^2[0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z$")]  #: Time in UTC.
+    study: str  #: Name of the study.
+    recipe: str  #: Name of the recipe.
+    study_sha256: Sha256  #: SHA-256 of the study's file.
+    recipe_sha256: Sha256  #: SHA-256 of the recipe's file.
+    settings: Settings = {}  #: Settings that the command line gave.
+    declaration: Declaration  #: Metric, margin, baseline, seeds, claims, and the arms with the ids of their trials.
+    tests: dict[
+        str, Plain
+    ]  #: How verdicts are formed: levels, corrections, and the SHA-256 of the code that forms them.
+    code: SealedCode  #: The suite, plug-ins and the user's training code.
+    data: dict[str, Any] = {}  #: Data set or file of weights -> its fingerprint.
+
+
 class Plan(Schema):
     """The content of studies/<name>/plan.json: the arms and trials of a study."""
 
@@ -315,6 +341,7 @@ class Plan(Schema):
     checksum: Sha256 | None = None  #: SHA-256 of the rest of the file.
     extends: str = Field(default="", exclude=True)  # digest of the plan that this plan replaces
     declarations: list[Declaration] = Field(default=[], exclude=True)  # of these trials, by time, set at loading
+    seals: list[Seal] = Field(default=[], exclude=True)  # that share trials with it, by time, set at loading
 
     @property
     def arm_trials(self) -> frozenset[str]:

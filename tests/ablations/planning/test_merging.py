@@ -16,6 +16,7 @@ from ablations.jobs import Job, jobs
 from ablations.planning.merging import merge_export
 from ablations.planning.prepare import prepare
 from ablations.planning.saved_plans import save_plan
+from ablations.trainables.user_code import processor
 from results import export, store
 from results.load import load_studies
 from results.store import ledger
@@ -148,7 +149,7 @@ def test_a_run_takes_finished_trials_and_trains_the_others(
 ) -> None:
     status, output, errors = ablate("run", *STUDY_HERE, "--runs", "here", "--from", source)
     assert status == 0, errors
-    assert f"ablate: {source}: 4 trials taken\n" in errors
+    assert f"ablate: {source}: 4 trials taken; trained by {processor()}\n" in errors
     assert "4 of 6 trials were imported from " in output
     here = tmp_path / "here"
     todo = planned(here)
@@ -176,7 +177,8 @@ def test_a_plan_counts_what_a_run_would_take_and_writes_nothing(
 
 def test_of_several_sources_the_first_counts(there: Path, tmp_path: Path, ablate: Ablate) -> None:
     words = ("run", *STUDY_HERE, "--runs", "here", "--from", "there.parquet", "--from", "there")
-    assert "there.parquet: 4 trials taken\nablate: there: 0 trials taken\n" in ablate(*words)[2]
+    taken = f"there.parquet: 4 trials taken; trained by {processor()}\n"
+    assert f"{taken}ablate: there: 0 trials taken\n" in ablate(*words)[2]
 
 
 def test_a_damaged_trial_is_trained_anew(there: Path, tmp_path: Path, ablate: Ablate) -> None:
@@ -193,7 +195,7 @@ def test_a_damaged_trial_is_trained_anew(there: Path, tmp_path: Path, ablate: Ab
 
 
 NOT_SOURCES = {
-    "nothing.parquet": "--from nothing.parquet: no such export or run directory",
+    "nothing.parquet": "--from nothing.parquet: no such export, bundle or run directory",
     "runs.csv": "runs.csv: a .csv is for other programs",
     "s.yaml": "s.yaml: not a whole .parquet file",
     "empty": "--from empty: no run directory: it has no folder `trials`",
