@@ -44,14 +44,15 @@ class Row:
     """A row of a study's table: the results of one arm. Accuracies are fractions and unknown values are None.
 
     n: the number of finished trials with the metric. collapsed: how many of them collapsed. missing: the number of
-    trials without the metric that neither diverged nor failed. delta, p, verdict: comparison with the arm `baseline`
-    over n_pairs seeds. margin_met: the smallest equivalence margin that the arm meets after Holm's correction, a number
-    or a share like the plan's margin. delta_ci95_images: interval over seeds and images. delta_ci95_simultaneous:
-    interval that holds for a whole family at once. error_ratio: the arm's error / the baseline's, of an accuracy.
-    images_share: share of the difference's variance that comes from the choice of test images. measured: metric -> mean
-    for further metrics, and metric + INTERVAL -> confidence interval. first_declared: the verdict under what was
-    declared before there were results, or "no verdict", if the study declares something else now. secondary: secondary
-    metric -> its result. dominated_by: the arms that are better in one metric and not worse in any, None if unknown.
+    trials without the metric that neither diverged nor failed. stopped: the number of trials that a race left out.
+    delta, p, verdict: comparison with the arm `baseline` over n_pairs seeds. margin_met: the smallest equivalence
+    margin that the arm meets after Holm's correction, a number or a share like the plan's margin. delta_ci95_images:
+    interval over seeds and images. delta_ci95_simultaneous: interval that holds for a whole family at once.
+    error_ratio: the arm's error / the baseline's, of an accuracy. images_share: share of the difference's variance that
+    comes from the choice of test images. measured: metric -> mean for further metrics, and metric + INTERVAL ->
+    confidence interval. first_declared: the verdict under what was declared before there were results, or "no verdict",
+    if the study declares something else now. secondary: secondary metric -> its result. dominated_by: the arms that are
+    better in one metric and not worse in any, None if unknown.
     """
 
     arm: str
@@ -80,6 +81,7 @@ class Row:
     collapsed: int = 0
     failed: int
     missing: int
+    stopped: int = 0
     notes: Sequence[str]
     first_declared: str | None = None
     measured: Mapping[str, Any] = field(default_factory=dict)
@@ -509,7 +511,8 @@ def json_object(record: Any) -> dict[str, Any]:
     """Return field -> value for a record. `json.dumps` takes this function as the argument `default`.
 
     Further metrics of a Row become fields, and the metric of a row becomes its name. A Table has TABLE_KEYS, and the
-    fields `abridged`, `paired`, `pairing`, `averages`, `scaling` and those of secondary metrics only if they are there.
+    fields `abridged`, `paired`, `pairing`, `averages`, `scaling`, `stopped` and those of secondary metrics only if they
+    are there.
     """
     if isinstance(record, Schema):
         return record.content()
@@ -533,6 +536,8 @@ def json_object(record: Any) -> dict[str, Any]:
         content |= content.pop("measured")
         if not record.secondary:
             del content["secondary"], content["dominated_by"]
+        if not record.stopped:
+            del content["stopped"]
     if isinstance(record, OfStudy):
         content["metric"] = record.metric.name
     return content

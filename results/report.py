@@ -23,6 +23,7 @@ from results import store
 from results.figures import inspection, study_figure
 from results.load import load_inspections, load_studies
 from results.records import VERDICT_TEXT, Claim, Table, with_labels
+from results.statistics.race import with_stops
 from results.store import seals
 from results.store.eval_files import Inspection
 from results.store.schemas import Asked, Metric, Plan
@@ -76,7 +77,7 @@ def render(
     trials: dict[str, dict[str, Any]] = {}
     uses = Counter[str]()
     for study in studies:
-        trials |= {trial["id"]: trial for trial in rows_of(study.columns)}
+        trials |= {trial["id"]: trial for trial in rows_of(with_stops(study).columns)}
         uses.update(set(study.columns["id"]))
     title = "Vision Transformer ablations"
     if any(study.plan.trainable for study in studies):
@@ -120,8 +121,9 @@ def section_view(
     differing = trial_notes.provenance_notes(study.columns)
     grid = layout.as_grid(table, columns)
     incomplete = ""
-    if set(study.columns["status"]) - {*OVER}:
-        incomplete = progress_text(study.columns["status"])
+    statuses = with_stops(study).columns["status"]
+    if set(statuses) - {*OVER}:
+        incomplete = progress_text(statuses)
     footnotes = list(enumerate(grid.footnotes, 1))
     inspected, not_inspected = inspected_arms(study, inside)
     return {
@@ -315,6 +317,8 @@ def rerun_command(plan: Plan) -> str:
         words.append(f"{key}={text}")
     if arguments.margin is not None:
         words.append(f"margin={arguments.margin}")
+    if plan.race:
+        words.append("--race")
     words += ["--recipe", arguments.recipe, "--seeds", str(len(plan.seeds))]
     if "@" not in plan.name:
         words += ["--name", plan.name]

@@ -36,6 +36,7 @@ def submit(
     seeds: parameters.Seeds = None,
     name: parameters.PlanName = "",
     arm: parameters.ArmGlobs = parameters.ALL_ARMS,
+    race: parameters.Race = False,
     prune: parameters.Prune = False,
     plugin: parameters.Plugins = None,
     data_dir: parameters.DataDir = None,
@@ -67,9 +68,9 @@ def submit(
         raise ValueError("name a SLURM profile: --profile NAME|FILE, or `profile` in ablate.toml")
     chosen = slurm_profile(named, recipe)
     place = make_place(runs, data_dir, plugin, checkpoints, keep_weights, chosen)
-    plans = prepare_plans(words, recipe, place, seeds, prune, data_dir, name)
+    plans = prepare_plans(words, recipe, place, seeds, prune, data_dir, name, race=race)
     chosen_jobs = jobs(plans, arm)
-    take_from(sources, chosen_jobs, place.runs)
+    take_from(sources, chosen_jobs, place.runs, plans)
     todo = submitting.trials_to_submit(plans, place, arm)
     ensure_data(chosen_jobs, place)
     submitting.check_gpus(chosen, todo)

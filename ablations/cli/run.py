@@ -20,6 +20,7 @@ from ablations.cli.inputs.preparation import ensure_data, ensure_trainable, prep
 from ablations.cli.inputs.words import is_setting, parse_words, refuse_csv
 from ablations.cli.work import finish, train_here
 from ablations.execution import reopen
+from ablations.execution.race import Races, open_jobs
 from ablations.jobs import Job, jobs
 from ablations.planning import bundle_files, estimate, sealing, verification
 from ablations.planning.saved_plans import save_plan
@@ -47,6 +48,7 @@ def run(
     name: parameters.PlanName = "",
     arm: parameters.ArmGlobs = parameters.ALL_ARMS,
     workers: parameters.Workers = None,
+    race: parameters.Race = False,
     prune: parameters.Prune = False,
     plugin: parameters.Plugins = None,
     data_dir: parameters.DataDir = None,
@@ -73,14 +75,15 @@ def run(
         ablate run position-embedding
         ablate run pooling patch-size --seeds 10 --jobs 2
         ablate run pooling --from results.parquet
+        ablate run pooling --seeds 10 --race
     """
     for option, is_given in (("--prune", prune), ("--plan-only", plan_only)):
         if is_given and arm != parameters.ALL_ARMS:
             raise ValueError(f"--arm and {option}: --arm chooses trials of a plan, and {option} writes it: give one")
     place = make_place(runs, data_dir, plugin, checkpoints, keep_weights)
-    plans = prepare_plans(words, recipe, place, seeds, prune, data_dir, name)
+    plans = prepare_plans(words, recipe, place, seeds, prune, data_dir, name, race=race)
     todo = jobs(plans, arm)
-    take_from(sources, todo, place.runs)
+    take_from(sources, todo, place.runs, plans)
     if max_hours is not None:
         estimate.check_max_hours(max_hours, plans, todo, place.runs, estimate.local_device(plans))
     if plan_only:
@@ -98,8 +101,10 @@ def run(
         save_plan(place.runs, plan)
     if plan_only:
         return print(f"planned: ablate work {place.runs}")
+    races = Races(place.runs, plans)
     with mirroring(plans, place.runs, tensorboard):
-        summary = train_here(todo, place, workers, publisher(plans, arm, place.runs))
+        on_over = publisher(plans, arm, place.runs)
+        summary = train_here(todo, place, workers, on_over, left_out=races.left_out)
     finish(summary, len(todo), folder_options(runs), plans)
     print(next_commands(plans, place.runs, folder_options(runs)))
 
@@ -151,7 +156,7 @@ def seal(
 
 def next_commands(plans: Sequence[Plan], runs: Path, where: str) -> str:
     """Return text with the commands that show results. where: the --runs option for these commands."""
-    planned = jobs(plans)
+    planned = open_jobs(runs, plans)
     left = sum(not store.trial(runs, job.id).state().is_over for job in planned)
     names = " ".join(shlex.quote(plan.name) for plan in plans) + where
     table = f"ablate table {names}"

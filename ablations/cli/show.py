@@ -168,6 +168,7 @@ def plan(
     seeds: parameters.Seeds = None,
     name: parameters.PlanName = "",
     arm: parameters.ArmGlobs = parameters.ALL_ARMS,
+    race: parameters.Race = False,
     prune: parameters.Prune = False,
     plugin: parameters.Plugins = None,
     data_dir: parameters.DataDir = None,
@@ -198,7 +199,7 @@ def plan(
         raise ValueError(f"--probe measures here, not what --profile {profile} asks for: leave one of them out")
     chosen = None if profile is None else slurm_profile(profile, recipe)
     place = make_place(runs, data_dir, plugin, keep_weights=keep_weights, profile=chosen)
-    plans = prepare_plans(words, recipe, place, seeds, prune, data_dir, name, stated=not probe)
+    plans = prepare_plans(words, recipe, place, seeds, prune, data_dir, name, stated=not probe, race=race)
     chosen_jobs = jobs(plans, arm)
     taken = {trial_id for offer in offers(sources, chosen_jobs, place.runs) for trial_id in offer.settings}
     device = campaign.device(chosen) if chosen else estimate.local_device(plans)

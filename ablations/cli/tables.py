@@ -92,7 +92,7 @@ def table(
             print("\n\n".join(layout.render_side_by_side(group, format, chosen, notes) for group in groups))
         else:
             print("\n\n".join(layout.render(table, format, chosen, notes) for table in tables))
-    fail_if(strict and any(row.ended_trials < row.planned for table in tables for row in table.rows))
+    fail_if(strict and any(row.ended_trials + row.stopped < row.planned for table in tables for row in table.rows))
 
 
 def of_arms(table: Table, globs: Sequence[str]) -> Table:

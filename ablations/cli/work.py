@@ -23,6 +23,7 @@ from ablations.execution import reopen, runner, slots
 from ablations.execution.launch import Place
 from ablations.execution.pool import RunSummary
 from ablations.execution.progress import Live, stderr_console
+from ablations.execution.race import Races
 from ablations.jobs import Job, jobs
 from results import store
 from results.store.schemas import Plan
@@ -82,7 +83,9 @@ def work(
         workers = min(workers or machine.LOGIN_NODE_TRIALS, machine.LOGIN_NODE_TRIALS)
     deadline = machine.stop_time(60 * minutes if minutes else machine.seconds_left())
     with runner.signal_handler(lambda *_: os.kill(os.getpid(), signal.SIGTERM), signal.SIGUSR1, signal.SIGUSR2):
-        summary = runner.pull(todo, place, machine.process_name(), workers, deadline)
+        races = Races(place.runs, plans)
+        name = machine.process_name()
+        summary = runner.pull(todo, place, name, workers, deadline, left_out=races.left_out)
     done = len(summary.done)
     failed = len(summary.failed) + len(summary.blocked)
     print(f"{amount_text(done, 'trial')} done here, {failed} failed, {summary.left} left", flush=True)
@@ -108,12 +111,13 @@ def train_here(
     workers: int | None,
     on_over: Callable[[Job], str] = lambda job: "",
     above: RenderableType | None = None,
+    left_out: Callable[[], Mapping[str, str]] = dict,
 ) -> RunSummary:
     """Train the unfinished trials on this machine, and return how all trials ended.
 
     workers: the maximum number of concurrent trials, or None for the default. on_over: called with each trial that had
     ended before or ends without being interrupted; returns text to print. above: what a terminal shows above the
-    progress bars.
+    progress bars. left_out: returns id -> reason of the trials that races leave out now.
     """
     renewed = reopen.renewal_line(reopen.reopen_lost_parents(place.runs, jobs, place.code))
     todo = reopen.trials_to_run(place.runs, jobs, place.code)
@@ -135,7 +139,7 @@ def train_here(
             if text:
                 display.print_result(text)
 
-        return runner.run(jobs, place, display, workers, show_over)
+        return runner.run(jobs, place, display, workers, show_over, left_out=left_out)
 
 
 def finish(summary: RunSummary, asked: int, where: str, plans: Sequence[Plan] = ()) -> None:
@@ -146,7 +150,7 @@ def finish(summary: RunSummary, asked: int, where: str, plans: Sequence[Plan] = 
     """
     if summary.stopped:
         done = len(summary.done)
-        left = asked - done - len(summary.failed) - len(summary.blocked)
+        left = asked - done - len(summary.failed) - len(summary.blocked) - len(summary.left_out)
         counted = f"{amount_text(done, 'trial')} done, {left} left"
         print(f"interrupted: {counted}; the same command continues", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)

@@ -12,6 +12,7 @@ from ablations.cluster import arrays, rounds
 from ablations.cluster import campaign as campaigns
 from ablations.cluster.campaign import Campaign
 from ablations.execution import runner
+from ablations.execution.race import Races, open_jobs
 from ablations.output import plain_output
 from results import store
 from results.store.standing import Kind
@@ -45,6 +46,7 @@ def work(folder: str) -> int:
         machine.process_name(),
         deadline=machine.stop_time(machine.seconds_left()),
         called_off=lambda: campaign.cancelled,
+        left_out=Races(place.runs, campaign.read_plans()).left_out,
     )
     counts = f"{len(summary.done)} done here, {len(summary.failed)} failed, {len(summary.interrupted)} interrupted"
     print(f"{counts}, {summary.left} left", flush=True)
@@ -117,7 +119,8 @@ def await_holders(campaign: Campaign, deadline: float) -> None:
     For a minute after a kill on another machine, a trial seems to be held, and tasks would end at once.
     """
     while time.monotonic() < deadline and not campaign.cancelled:
-        standings = rounds.read_standings(campaign.jobs(), campaign.place).values()
+        trials = open_jobs(campaign.runs, campaign.read_plans(), campaign.arms)
+        standings = rounds.read_standings(trials, campaign.place).values()
         if {standing.kind for standing in standings if standing.is_pending} != {Kind.RUNNING}:
             return
         time.sleep(LOOK_SECONDS)

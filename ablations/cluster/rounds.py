@@ -21,7 +21,8 @@ from ablations.cluster.arrays import HELPERS, LAST, WATCH, WORK, QueuedTask
 from ablations.cluster.campaign import Campaign, device
 from ablations.execution import reopen
 from ablations.execution.launch import Place
-from ablations.jobs import Job, jobs
+from ablations.execution.race import open_jobs
+from ablations.jobs import Job
 from ablations.planning import estimate
 from results import store
 from results.store.standing import Kind, Standing, Standings
@@ -64,7 +65,7 @@ def submit_round(campaign: Campaign, inside: bool = False, after: str = "") -> R
     """
     place = campaign.place
     plans = campaign.read_plans()
-    trials = jobs(plans, campaign.arms)
+    trials = open_jobs(place.runs, plans, campaign.arms)
     renewed = reopen.reopen_lost_parents(place.runs, trials, place.code)
     standings = read_standings(trials, place)
     done = replace(count_trials(standings), renewed=tuple(renewed))

@@ -19,8 +19,9 @@ from ablations.cluster.node_check import CHECK, FAILED, LAST_LINE
 from ablations.cluster.rounds import Round
 from ablations.execution import reopen, slots
 from ablations.execution.launch import Place
+from ablations.execution.race import open_jobs
 from ablations.execution.runner import signal_handler
-from ablations.jobs import Job, jobs
+from ablations.jobs import Job
 from ablations.output import output_to_file
 from ablations.planning import estimate
 from ablations.study import strict_yaml
@@ -59,7 +60,7 @@ def is_this_machine(name: str) -> bool:
 
 
 def trials_to_submit(plans: Sequence[Plan], place: Place, arms: Sequence[str]) -> list[Job]:
-    return reopen.trials_to_run(place.runs, jobs(plans, arms), place.code)
+    return reopen.trials_to_run(place.runs, open_jobs(place.runs, plans, arms), place.code)
 
 
 def check_gpus(profile: Profile, trials: Sequence[Job]) -> None:
@@ -113,7 +114,7 @@ def submit(plans: Sequence[Plan], place: Place, profile: Profile, arms: Sequence
             names = [plan.name for plan in plans]
             done = rounds.submit_round(campaigns.new(names, profile, place, arms=arms, cluster=cluster_name()))
         else:
-            done = rounds.count_trials(rounds.read_standings(jobs(plans, arms), place))
+            done = rounds.count_trials(rounds.read_standings(open_jobs(place.runs, plans, arms), place))
         message = submission_message(done, profile)
         if not done.left:
             message += "\n" + publish_pending(place.runs, plans)

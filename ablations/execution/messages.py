@@ -53,10 +53,10 @@ class Ended:
 
     kind: how it ended. `finished`, `diverged`, `failed` and `blocked` (by its parent) are final in this run. `again`:
     the trial will be tried again after `pause` seconds. `stopped`: on request. `held`: another process holds the trial.
-    `interrupted`: the trial cannot go on in this run.
+    `interrupted`: the trial cannot go on in this run. `left out`: a race left the trial out.
     """
 
-    kind: Literal["finished", "diverged", "failed", "blocked", "again", "stopped", "held", "interrupted"]
+    kind: Literal["finished", "diverged", "failed", "blocked", "again", "stopped", "held", "interrupted", "left out"]
     cause: str = ""
     metrics: Mapping[str, float | None] = field(default_factory=dict)  # name -> value in the trial's result
     seconds: float = 0.0  # of training

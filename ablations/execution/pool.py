@@ -15,7 +15,7 @@ import os
 import queue
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import islice
@@ -61,6 +61,7 @@ class RunSummary:
     failed: dict[str, str] = field(default_factory=dict)  # id -> cause, as in `blocked` and `interrupted`
     blocked: dict[str, str] = field(default_factory=dict)  # trials whose parent failed or diverged
     interrupted: dict[str, str] = field(default_factory=dict)  # trials that the same command continues
+    left_out: list[str] = field(default_factory=list)  # trials that a race left out
     left: int = 0  # trials that a pool that pulls did not take, or left to the pools that hold them
     stopped: bool = False  # whether the run was stopped on request
 
@@ -69,6 +70,8 @@ class RunSummary:
             self.failed[job.id] = end.cause
         elif end.kind == "blocked":
             self.blocked[job.id] = end.cause
+        elif end.kind == "left out":
+            self.left_out.append(job.id)
         else:
             self.done.append(job.id)
 
@@ -122,7 +125,8 @@ class Pool:
 
     on_over: called with each job that ends without being interrupted. summary: the record of how trials end. pulls:
     whether the pool ends once other pools hold all trials that are left, and records only how its own trials end. It
-    waits PATIENCE_SECONDS for parents that others train.
+    waits PATIENCE_SECONDS for parents that others train. left_out: returns id -> reason of the trials that races leave
+    out now.
     """
 
     jobs: Sequence[Job]
@@ -132,6 +136,7 @@ class Pool:
     on_over: Callable[[Job], None]
     summary: RunSummary
     pulls: bool = False
+    left_out: Callable[[], Mapping[str, str]] = dict
 
     def __post_init__(self) -> None:
         self.trials = {job.id: PoolTrial(job) for job in self.jobs}  # not ended, in the order in which they wait
@@ -203,7 +208,11 @@ class Pool:
         """Yield the waiting trials that may begin. Trials between them end, wait or are interrupted."""
         if self.is_closed:
             return
+        left_out = self.left_out()
         for trial in self.due_trials(now):
+            if trial.job.id in left_out:
+                self.leave_out(trial, left_out[trial.job.id])
+                continue
             standing = self.standing(trial)
             if not standing.is_pending:
                 self.end(trial, end_elsewhere(standing))
@@ -383,6 +392,14 @@ class Pool:
         self.display.say(f"{trial.job.name} interrupted: {cause}; what it saved stays")
         if self.pulls and len(self.summary.interrupted) > 1:  # this node or its disk is to blame
             self.close()
+
+    def leave_out(self, trial: PoolTrial, why: str) -> None:
+        """End a trial that a race leaves out, and say so once for each arm."""
+        text = f"{trial.job.arm} stopped {why}"
+        if text not in self.warned:
+            self.warned.add(text)
+            self.display.say(text)
+        self.end(trial, messages.Ended("left out", why, elsewhere=True))
 
     def end(self, trial: PoolTrial, end: messages.Ended) -> None:
         del self.trials[trial.job.id]

@@ -8,7 +8,7 @@ import queue
 import signal
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 
@@ -55,13 +55,16 @@ def run(
     on_over: Callable[[Job], None] = lambda job: None,
     deadline: float = math.inf,
     called_off: Callable[[], bool] = lambda: False,
+    left_out: Callable[[], Mapping[str, str]] = dict,
 ) -> RunSummary:
     """Run all unfinished jobs, and return how all jobs ended.
 
     workers: the number of concurrent trials; None for the default. on_over: called with each job that had ended before
     or ends without being interrupted. deadline: seconds of the monotonic clock. At the deadline, at SIGINT or SIGTERM,
-    or once `called_off()` is true, running trials save a checkpoint and stop. Raises store.NewerSchema if a newer
-    version wrote a trial. Raises ValueError if no worker starts, and the errors of `slots.check_gpus`.
+    or once `called_off()` is true, running trials save a checkpoint and stop. left_out: as in Pool.
+
+    Raises store.NewerSchema if a newer version wrote a trial. Raises ValueError if no worker starts, and the errors of
+    `slots.check_gpus`.
     """
     summary = RunSummary()
     standings = Standings(place.runs, place.code)
@@ -81,7 +84,7 @@ def run(
     groups = [(group, make_slots(group, workers, place.trials_per_gpu)) for group in group_for_pools(todo)]
     for group, slots in groups:
         if not summary.stopped:
-            drive(Pool(group, place, slots, display, on_over, summary), deadline, called_off)
+            drive(Pool(group, place, slots, display, on_over, summary, left_out=left_out), deadline, called_off)
     return summary
 
 
@@ -92,6 +95,7 @@ def pull(
     workers: int | None = None,
     deadline: float = math.inf,
     called_off: Callable[[], bool] = lambda: False,
+    left_out: Callable[[], Mapping[str, str]] = dict,
 ) -> RunSummary:
     """Run the jobs that no other process has claimed until none is left, and return how the jobs run here ended.
 
@@ -106,7 +110,7 @@ def pull(
     for group in group_for_pools(pull_order(jobs, task)):
         if not summary.stopped:
             slots = make_slots(group, workers, place.trials_per_gpu)
-            pool = Pool(group, place, slots, LineDisplay(), lambda job: None, summary, pulls=True)
+            pool = Pool(group, place, slots, LineDisplay(), lambda job: None, summary, True, left_out)
             drive(pool, deadline, called_off, closing)
             summary.left += len(pool.trials)
             summary.stopped |= any(not trial.elsewhere for trial in pool.trials.values())

@@ -28,6 +28,7 @@ def check(design: Design) -> None:
     check_names(design)
     check_data(design)
     check_shares(design)
+    check_race(design)
     for name in design.required_evals:
         for arm in design.arms:
             try:
@@ -46,6 +47,15 @@ def check(design: Design) -> None:
             if trials.parent:
                 why = why.replace(f"{trials.parent.link}={trials.parent.id}", f"stage {trials.parent.stage}")
             raise ValueError(f"study '{design.study.name}', {trials.name}: {why}") from None
+
+
+def check_race(design: Design) -> None:
+    """Raise ValueError if a race has tests between others than an arm and its baseline, which need all seeds."""
+    study = design.study
+    of_several = {"tune": study.tune, "crosses": study.crosses, "data": design.trainable.data_key in design.curves}
+    used = [key for key, is_used in of_several.items() if is_used]
+    if study.race and used:
+        raise ValueError(f"study '{study.name}', race: not with {joined_names(used)}, whose tests need all seeds")
 
 
 def check_names(design: Design) -> None:

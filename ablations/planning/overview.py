@@ -7,6 +7,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from ablations.execution import reopen
+from ablations.execution.race import left_out
 from ablations.jobs import Keep, jobs, kept_weights, matching_arms
 from ablations.machine import cores, default_workers, gpus
 from ablations.planning import estimate, resolution
@@ -17,6 +18,7 @@ from ablations.trainables.trainable import find
 from commonfloor.messages import joined_names
 from results import store, units
 from results.statistics.declared import declared_earlier
+from results.statistics.race import expected_saving
 from results.store import ledger
 from results.store.schemas import Expected, Plan, PlannedData
 from results.store.standing import Standings
@@ -35,12 +37,24 @@ SAVES = 0.7  # the largest fraction of the hours that may remain after a suggest
 
 @dataclass(frozen=True)
 class TrialCounts:
-    """How many trials of a plan are finished, shared with other plans, or to do. The others are to be taken."""
+    """How many trials of a plan are finished, shared with other plans, left out by a race, or to do.
+
+    The others are to be taken.
+    """
 
     planned: int
     finished: int  # includes diverged trials, but not parents to train again because their weights are gone
     shared: int  # unfinished, and in an earlier plan of the command
     todo: int  # all other unfinished trials
+    stopped: int = 0  # left out by the plan's race
+
+
+@dataclass(frozen=True)
+class ExpectedSaving:
+    """The expected share of an arm's trials that a race leaves out, by the true difference from the baseline."""
+
+    equal: float
+    worse: float  # by one standard deviation of differences
 
 
 @dataclass(frozen=True)
@@ -87,6 +101,7 @@ class Overview:
     wall: Wall | None  # None: trials run elsewhere, or nothing is left to train
     plugins: Mapping[str, Sequence[str]]  # file -> the local files that it imports, whose edits change ids too
     taken: int  # trials that are finished in a source of --from, and not here
+    race: ExpectedSaving | None = None  # None without a race
 
 
 def overview(
@@ -116,11 +131,14 @@ def overview(
     planned = jobs([plan], arms)
     retrained = reopen.lost_parents(runs, planned)
     standings = Standings(runs)
+    stopped = left_out(runs, [plan])
     counts = Counter[str]()
     untrained: set[str] = set()
     for job in planned:
         if job.id not in retrained and job.standing(standings).is_over:
             counts["finished"] += 1
+        elif job.id in stopped:
+            counts["stopped"] += 1
         elif job.id in before:
             counts["shared"] += 1
         elif job.id in taken:
@@ -135,7 +153,7 @@ def overview(
     return Overview(
         study=plan.study,
         recipe=plan.recipe,
-        trials=TrialCounts(len(planned), counts["finished"], counts["shared"], counts["todo"]),
+        trials=TrialCounts(len(planned), counts["finished"], counts["shared"], counts["todo"], counts["stopped"]),
         hours=cost.hours,
         hours_from=HoursSource(device.name, cost.unit, dict(cost.sources)),
         disk_bytes=disk.weights + disk.checkpoints + disk.files,
@@ -147,7 +165,15 @@ def overview(
         wall=wall_time(plan, cost, len(untrained), workers) if here else None,
         plugins=plugins or {},
         taken=counts["taken"],
+        race=saving(plan),
     )
+
+
+def saving(plan: Plan) -> ExpectedSaving | None:
+    if not plan.race:
+        return None
+    seeds = len(plan.seeds)
+    return ExpectedSaving(expected_saving(seeds, 0.0), expected_saving(seeds, -1.0))
 
 
 def declared_first(plan: Plan, runs: Path) -> list[str]:
@@ -202,6 +228,9 @@ def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
         f"  disk    {disk_text(view)}",
         "  resolves " + "\n           ".join(resolved),
     ]
+    if view.race:
+        shares = f"{view.race.equal:.0%} of its trials if it equals the baseline, {view.race.worse:.0%} if it is worse"
+        lines.append(f"  race    an arm saves about {shares} by a standard deviation of the differences")
     for data in dict.fromkeys(arm.data or plan.data for arm in plan.arms):
         if data:
             lines.append(f"  data    {images_text(plan, data)}")
@@ -254,6 +283,8 @@ def count_text(view: Overview, plan: Plan, arms: int) -> str:
     trials = view.trials
     planned = f"{entries} x {units.amount_text(len(plan.seeds), 'seed')} = {units.amount_text(trials.planned, 'trial')}"
     text = f"{planned}: {trials.finished} finished, {trials.shared} shared, {trials.todo} to do"
+    if trials.stopped:
+        text += f", {trials.stopped} saved by the race"
     return f"{text}, {view.taken} to take (--from)" if view.taken else text
 
 

@@ -73,6 +73,8 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
     )
     if design.secondary_metrics:  # a plan of one metric stays as it was
         plan = plan.model_copy(update={"secondary_metrics": design.secondary_metrics})
+    if study.race:
+        plan = plan.model_copy(update={"race": True})
     if recipe.train:
         plan = plan.model_copy(update={"trainable": recipe.trainable})
     if recipe.is_of_user:

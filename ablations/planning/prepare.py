@@ -18,7 +18,8 @@ from ablations.planning.saved_plans import check_same_table, plan_digest, saved_
 from ablations.study.design import Design
 from ablations.study.naming import PlanIdentity, check_given_name, check_name, only_name
 from ablations.trainables.trainable import Trainable, find
-from results.store import plan_files
+from results.statistics import looks
+from results.store import ledger, plan_files
 from results.store.contents import timestamp
 from results.store.schemas import Arm, Entry, Interaction, Plan, Stage, Tuned
 
@@ -46,6 +47,8 @@ def prepare(
     if extended is not None and digest and extended.made_from == digest:
         return Plan(**extended.content("pruned"), extends=plan_digest(extended))
     plan = planning.build(design, sorted(wanted))
+    if plan.race and not (old and old.race):
+        refuse_late_race(plan, runs)
     if extended is not None:
         plan = grown(extended, plan)
     elif old is not None:
@@ -137,8 +140,26 @@ def grown(old: Plan, new: Plan) -> Plan:
             "interactions": with_old(new.interactions, old.interactions),
         }
     )
+    if old.race:
+        plan = plan.model_copy(update={"race": True})
     refuse_undeclared(plan)
     return plan
+
+
+def refuse_late_race(plan: Plan, runs: Path) -> None:
+    """Raise ValueError if an arm of a new race has a seed with results from before any race was declared."""
+    declared = ledger.with_declarations(plan, ledger.read_declarations(runs))
+    ended = set(ledger.ended_trials(runs, plan))
+    late = []
+    for name, contrast in looks.planned_contrasts(plan).items():
+        if any(map(ended.issuperset, contrast)) and not looks.declares_race(contrast, declared):
+            late.append(name)
+    if late:
+        arms = f"{late[0]} has" if len(late) == 1 else f"{len(late)} arms have"
+        raise ValueError(
+            f"{plan.name}: {arms} results already, and a race is declared before the first: run it without, "
+            "or in another run directory (--runs)"
+        )
 
 
 def with_old(new: Sequence[Contrast], old: Sequence[Contrast]) -> list[Contrast]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ablations.cluster.arrays import give_up_message
 from ablations.cluster.campaign import awaits_reports
+from ablations.execution.race import left_out
 from ablations.jobs import jobs
 from ablations.status.slurm_answers import SlurmAnswers
 from results import store
@@ -29,9 +30,10 @@ TRIAL_KINDS = (
     "failed",
     "blocked",
     "broken",
+    "stopped",
     "missing",
 )
-OVER = ("finished", "diverged", "failed", "blocked")
+OVER = ("finished", "diverged", "failed", "blocked", "stopped")
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,8 @@ def study_status(plan: Plan, runs: Path, answers: SlurmAnswers) -> StudyStatus:
     reader = Standings(runs)
     standings = {job.id: job.standing(reader) for job in jobs([plan])}
     metric = plan.metric_named(plan.selection_metric)
-    entries = [arm_status(entry, runs, answers, standings, metric) for entry in plan.entries]
+    stopped = left_out(runs, [plan])
+    entries = [arm_status(entry, runs, answers, standings, metric, stopped) for entry in plan.entries]
     total = Counter(dict.fromkeys(TRIAL_KINDS, 0))
     for entry in entries:
         total.update(entry.counts)
@@ -137,17 +140,23 @@ def study_status(plan: Plan, runs: Path, answers: SlurmAnswers) -> StudyStatus:
 
 
 def arm_status(
-    arm: Entry, runs: Path, answers: SlurmAnswers, standings: Mapping[str, Standing], metric: Metric
+    arm: Entry,
+    runs: Path,
+    answers: SlurmAnswers,
+    standings: Mapping[str, Standing],
+    metric: Metric,
+    stopped: Collection[str],
 ) -> ArmStatus:
     """Return the status of an arm or stage.
 
-    standings: trial id -> where the trial stands on disk. metric: the one of running trials.
+    standings: trial id -> where the trial stands on disk. metric: the one of running trials. stopped: ids of trials
+    that a race leaves out.
     """
     status = ArmStatus(arm.name, arm.parent, dict.fromkeys(TRIAL_KINDS, 0), [], [], [], [])
     trials_by_reason: dict[Reason, list[PlannedTrial]] = defaultdict(list)
     for trial in arm.trials:
         standing = standings[trial.id]
-        kind = trial_kind(trial.id, standing, answers)
+        kind = trial_kind(trial.id, standing, answers, stopped)
         status.counts[kind] += 1
         if kind == "queued":
             status.now_queued.append(QueuedTrial(trial.seed, trial.id, *answers.queued[trial.id]))
@@ -204,10 +213,12 @@ def failure_reason(trial: store.Trial, cause: str) -> Reason:
     return Reason(cause, lines[-1].strip(), failure.kind)
 
 
-def trial_kind(trial_id: str, standing: Standing, answers: SlurmAnswers) -> str:
-    """Return the kind of a trial, one of TRIAL_KINDS."""
+def trial_kind(trial_id: str, standing: Standing, answers: SlurmAnswers, stopped: Collection[str]) -> str:
+    """Return the kind of a trial, one of TRIAL_KINDS. stopped: ids of trials that a race leaves out."""
     if not standing.is_pending or standing.kind is Kind.RUNNING:
         return standing.kind.value
+    if trial_id in stopped:
+        return "stopped"
     if trial_id in answers.queued:
         return "queued"
     if trial_id in answers.unknown:

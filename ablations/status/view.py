@@ -40,7 +40,7 @@ WHO_WRITES = {  # state of the tables, once a study's trials are done -> what wr
 }
 AGAIN = "to continue: give the same `ablate submit` again"
 Statuses = tuple[list[StudyStatus], list[ValueError]]  # of the plans that can be read, and why others cannot
-SHOWN = {"missing": "not begun"}  # 'missing' would read as lost
+SHOWN = {"missing": "not begun", "stopped": "saved by the race"}  # 'missing' would read as lost
 
 
 def render(studies: Sequence[StudyStatus], where: str = "", damaged: Sequence[ValueError] = ()) -> Text:
@@ -58,9 +58,10 @@ def render(studies: Sequence[StudyStatus], where: str = "", damaged: Sequence[Va
 
 def headline(study: StudyStatus) -> Text:
     over = study.counts["finished"] + study.counts["diverged"]
-    filled = round(BAR * over / max(study.planned, 1))
+    wanted = study.planned - study.counts["stopped"]
+    filled = round(BAR * over / max(wanted, 1))
     bar = Text("#" * filled, "green") + Text("." * (BAR - filled), "dim")
-    return Text.assemble((printable(study.plan), "bold"), "  [", bar, f"]  {over}/{study.planned} done")
+    return Text.assemble((printable(study.plan), "bold"), "  [", bar, f"]  {over}/{wanted} done")
 
 
 def arm_rows(study: StudyStatus) -> list[Text]:

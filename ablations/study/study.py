@@ -59,6 +59,8 @@ class Study(Options):
     margin: Margin | None = None
     #: Whether seeds may be added after a table. The first table is then corrected for later ones too.
     grows: bool = False
+    #: Whether arms race: one that can hardly become better takes no more seeds. `ablate run --race` declares it too.
+    race: bool = False
     published: dict[str, float] = {}  #: Published numbers by arm. `width=axis[-1]` is the recipe's last width.
     published_of: str = ""  #: The publication and setting of the published numbers, by default the source.
     claims: list[str] = []  #: Claims of the source about two arms: `a < b` or `a ~ b`.

@@ -25,6 +25,7 @@ from benchmarks.calibration.digits import digits, row_text
 from benchmarks.calibration.images import images
 from benchmarks.calibration.looks import looks
 from benchmarks.calibration.memory import memory
+from benchmarks.calibration.race import race
 from benchmarks.calibration.secondary import secondary
 from benchmarks.calibration.stream import gates
 from benchmarks.calibration.studies import (
@@ -266,6 +267,7 @@ SUITE: dict[Callable[[np.random.Generator, int], Iterator[Line]], int] = {
     unpaired: 1000,
     secondary: 1000,
     gates: 400,
+    race: 1000,
 }  # how many studies each line is made from
 
 

@@ -110,8 +110,8 @@ class ArmPair:
 
     @property
     def unfinished(self) -> list[str]:
-        """The names of the sides whose study is unfinished, of "A" and "B"."""
-        return [name for name, side in self.sides.items() if side.interim]
+        """The names of the sides whose study is unfinished, or whose arm a race stopped, of "A" and "B"."""
+        return [name for name, side in self.sides.items() if side.interim or side.row.stopped]
 
 
 def matched_pairs(in_a: Sequence[Side], in_b: Sequence[Side]) -> list[ArmPair]:

@@ -14,12 +14,13 @@ from results.records import Interval, Row, Table
 from results.store.schemas import Arm, Metric, Plan
 from results.study_results import StudyResults
 from results.style import current_style
-from results.tables.sentences import EARLIER, EARLIER_LINE, is_from_earlier_look
+from results.tables.sentences import EARLIER, EARLIER_LINE, is_from_earlier_look, row_verdict
 from results.tables.study_table import table as table_of
 from results.units import amount_text
 
 FEWEST = 3  # fewest seeds with an interval: with two seeds, it is wider than most axes
 NAMED = 6  # maximum number of arms with absent trials that are named below a figure
+GAPS = ("diverged", "failed", "missing", "stopped")  # fields of a row that count trials without the metric
 NUMBER = r"-?[\d.]+(e-?\d+)?"
 IN_UNITS = ["mean", "low", "high", "delta", "delta_low", "delta_high", "published"]
 
@@ -83,7 +84,7 @@ def arm_record(arm: Arm, row: Row, plan: Plan) -> dict[str, Any]:
         "series": series,
         "line": series_label(series, single=len({*plan.factors, *plan.curves} - {x}) == 1),
         "reference": arm.name == arm.baseline,
-        "gap": ", ".join(f"{row.value(word)} {word}" for word in ("diverged", "failed", "missing") if row.value(word)),
+        "gap": ", ".join(f"{row.value(word)} {word}" for word in GAPS if row.value(word)),
         "low": low,
         "high": high,
         "delta_low": delta_low,
@@ -105,7 +106,7 @@ def verdict_word(row: Row) -> str:
     """Return "baseline", or the verdict with the mark of an earlier look, or "" without a verdict."""
     if row.arm == row.baseline:
         return "baseline"
-    word = (row.verdict or "").replace("-", " ")
+    word = row_verdict(row, "")
     return f"{word}{EARLIER}" if is_from_earlier_look(row) else word
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from results.records import Pairing
-from results.statistics import contrast, intervals, looks, verdict
+from results.statistics import contrast, intervals, looks, race, verdict
 from results.statistics.contrast import Sample, difference
 from results.statistics.intervals import Interval
 from results.statistics.looks import Look
@@ -82,6 +82,11 @@ class ArmResults:
         return [trial for trial in self.outcomes if trial.is_over]
 
     @property
+    def is_stopped(self) -> bool:
+        """Whether a race leaves out trials of the arm."""
+        return self.count(race.STOPPED) > 0
+
+    @property
     def collapsed(self) -> list[TrialOutcome]:
         return [trial for trial in self.outcomes if trial.collapsed]
 
@@ -125,6 +130,11 @@ class Contrast:
         return self.arm.is_at_edge or self.baseline.is_at_edge
 
     @property
+    def is_stopped(self) -> bool:
+        """Whether a race leaves out trials of either arm."""
+        return self.arm.is_stopped or self.baseline.is_stopped
+
+    @property
     def unstable(self) -> tuple[int, int]:
         """The numbers of trials that diverged or collapsed in the arm and in its baseline."""
         return self.arm.unstable, self.baseline.unstable
@@ -155,7 +165,7 @@ class Contrast:
     @property
     def p_equivalence(self) -> float | None:
         """The unadjusted p value of equivalence, None without a test and where no verdict may be given."""
-        if self.is_at_edge or self.tie is None or self.tie.too_wide:
+        if self.is_at_edge or self.is_stopped or self.tie is None or self.tie.too_wide:
             return None
         return self.pair.p_equivalence
 
@@ -198,12 +208,19 @@ def tested_contrasts(arms: Mapping[str, ArmResults], plan: Plan) -> dict[str, Co
         baseline = arms[arm.arm.baseline]
         pair = pair_of(arm, baseline, baseline, plan)
         counted = looks.looks((trials, plan))
-        p = p_with_stability(pair.p_value, arm, baseline, counted)
+        p = pair.p_value
+        if looks.declares_race(trials, plan):
+            p = race.p_value(pair.own, plan, p, arm.is_stopped)
+        if not arm.is_stopped:
+            p = p_with_stability(p, arm, baseline, counted)
         tie = pair.tie(baseline.sample.mean.value, plan.chance_of(baseline.arm))
         untested.append(Contrast(arm, baseline, pair, tie, p, counted))
     tested = {each.arm.name: each for each in untested}  # in the order of the plan
     for family, size in families(untested, plan):
-        equivalent = [[] if each.is_at_edge else each.pair.advantages_at_looks for each in family]
+        equivalent = []
+        for each in family:
+            is_tested = not (each.is_at_edge or each.is_stopped)
+            equivalent.append(each.pair.advantages_at_looks if is_tested else [])
         margins = intervals.smallest_bounds(equivalent, size, verdict.ALPHA)
         for each, margin_met in zip(adjusted(family, size), margins, strict=True):
             tested[each.arm.name] = replace(each, margin_met=margin_met)

@@ -62,8 +62,9 @@ def judge_claims(plan: Plan, arms: Mapping[str, ArmResults], contrasts: Mapping[
 
     A claim about an arm and its baseline takes its p values from the table. All other pairs of arms form a separate
     Holm family, with margins as shares of the error of a's baseline. A claim about an arm that the plan lacks is
-    untested. contrasts: arm -> contrast with its baseline.
-    Raises ValueError if a claim is not "a < b" or "a ~ b".
+    untested, and so is one in that family about an arm that a race stopped.
+
+    contrasts: arm -> contrast with its baseline. Raises ValueError if a claim is not "a < b" or "a ~ b".
     """
     claimed: list[Parts] = []
     for text in plan.claims:
@@ -74,7 +75,8 @@ def judge_claims(plan: Plan, arms: Mapping[str, ArmResults], contrasts: Mapping[
             baseline = arms[arms[a].arm.baseline]
             pair = pair_of(arms[a], arms[b], baseline, plan)
             tie = pair.tie(baseline.sample.mean.value, plan.chance_of(baseline.arm))
-            others[a, b] = Contrast(arms[a], arms[b], pair, tie, pair.p_value)
+            untested = Contrast(arms[a], arms[b], pair, tie, None)
+            others[a, b] = untested if untested.is_stopped else replace(untested, p=pair.p_value)
     tests = dict(zip(others, adjusted([*others.values()], len(others)), strict=True))
     judged = []
     for parts in claimed:

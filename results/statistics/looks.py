@@ -119,6 +119,17 @@ def declares_growth(contrast: Sequence[Trials], plan: Plan, declared: Sequence[D
     return any(declaration.grows and not has_results(contrast, declaration) for declaration in declared)
 
 
+def declares_race(contrast: Sequence[Trials], plan: Plan) -> bool:
+    """Return whether a declaration says, before a seed of the contrast had results, that its arms race.
+
+    Without declarations, the plan decides.
+    """
+    declared = declarations_with_tables(contrast, plan.declarations)
+    if not declared:
+        return plan.race
+    return any(declaration.race and not has_results(contrast, declaration) for declaration in declared)
+
+
 def concerns(declaration: Declaration, contrast: Sequence[Trials]) -> bool:
     """Return whether a declaration has the trials of a seed of the contrast."""
     return any(map(declaration.ids.issuperset, contrast))

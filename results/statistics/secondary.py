@@ -54,7 +54,7 @@ def measured(study: StudyResults, arms: Mapping[str, ArmResults], name: str, int
         baseline = in_metric[arm.arm.baseline]
         pair = pair_of(arm, baseline, baseline, plan)
         p = None
-        if interim or not lacking:
+        if (interim or not lacking) and not arm.is_stopped:
             p = pair.p_value
         contrasts[arm.name] = Contrast(arm, baseline, pair, None, p)
     return SecondaryMetric(plan.primary_metric, samples, contrasts, lacking)

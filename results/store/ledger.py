@@ -59,6 +59,8 @@ def declaration(plan: Plan, time: str = "", ended: Sequence[str] = ()) -> Declar
     )
     if plan.secondary_metrics:
         declared = declared.model_copy(update={"secondary_metrics": plan.secondary_metrics})
+    if plan.race:
+        declared = declared.model_copy(update={"race": True})
     if not plan.is_paired:
         declared = declared.model_copy(update={"paired": plan.paired})
     return declared

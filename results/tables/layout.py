@@ -79,7 +79,7 @@ def verdict_cell(row: Row) -> str:
     """Return the verdict as text, or "baseline". No verdict is a dash, as "none" could be an arm's value."""
     if row.arm == row.baseline:
         return "baseline"
-    return sentences.verdict_text(row.verdict, ABSENT)
+    return sentences.row_verdict(row, ABSENT)
 
 
 def margin_met_text(margin: float | str | None, metric: Metric) -> str:
@@ -127,6 +127,7 @@ COLUMNS = {
     "collapsed": Column("collapsed", lambda row, metric: str(row.collapsed)),
     "failed": Column("failed", lambda row, metric: str(row.failed)),
     "missing": Column("missing", lambda row, metric: str(row.missing)),
+    "stopped": Column("stopped", lambda row, metric: str(row.stopped)),
     "notes": Column("notes", lambda row, metric: "; ".join(row.notes), numeric=False),
     "first_declared": Column(
         "verdict as first declared", lambda row, metric: sentences.verdict_text(row.first_declared, ""), numeric=False

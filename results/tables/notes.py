@@ -9,7 +9,7 @@ from statistics import fmean
 import numpy as np
 
 from results.records import Row
-from results.statistics import intervals, looks, verdict
+from results.statistics import intervals, looks, race, verdict
 from results.statistics.arms import Contrast
 from results.statistics.claims import JudgedClaim, JudgedInteraction
 from results.statistics.contrast import Sample
@@ -26,6 +26,7 @@ from results.units import amount_text
 
 FEW = 5  # seeds; the default
 START = "start_fewshot5_accuracy"
+BY_RACE = "the race stopped one of the arms"
 AT_EDGE = "the best value of an arm lies at the edge of its grid"
 
 
@@ -193,7 +194,8 @@ def claim_note(judged: JudgedClaim) -> str:
         return f"no arm {', '.join(judged.absent)} in the plan"
     _, relation, _ = judged.parts
     if judged.verdict is None:
-        return f"untested: {test.pair.own.mean.why or AT_EDGE}"
+        untested = BY_RACE if test.is_stopped else AT_EDGE
+        return f"untested: {test.pair.own.mean.why or untested}"
     if relation == "~":
         if test.tie is None:
             return "no margin declared within which arms tie"
@@ -277,7 +279,17 @@ def study_notes(study: StudyResults) -> list[str]:
         notes.append(f"one seed gives no interval and no verdict: {FEW} is the default")
     elif seeds < FEW:
         notes.append(f"{seeds} seeds resolve only very large differences: {FEW} is the default")
-    return [*notes, *start_notes(study), *look_notes(plan)]
+    return [*notes, *start_notes(study), *look_notes(plan), *race_notes(study)]
+
+
+def race_notes(study: StudyResults) -> list[str]:
+    """Return notes on what the study's race saved, and on how it is judged, or [] if it is no race."""
+    if not study.plan.race:
+        return []
+    return [
+        f"{race.saving_text(study)}. Arms stop while they do badly, so their means and intervals are biased",
+        "p of an arm that is behind allows for a look after each seed (O'Brien-Fleming spending)",
+    ]
 
 
 def start_notes(study: StudyResults) -> list[str]:

@@ -37,7 +37,7 @@ def sentence(row: Row, table: Table) -> str:
         return f"{row.verdict} than {baseline} {difference_text(row, metric)}"
     if row.verdict == EQUIVALENT:
         return f"equivalent to {baseline} within {margin_text(table.plan.margin or 0.0, metric)}"
-    return f"not resolved against {baseline}: {bound_text(intervals(row), metric)}{divergence_text(row)}"
+    return f"{row_verdict(row, '')} against {baseline}: {bound_text(intervals(row), metric)}{divergence_text(row)}"
 
 
 def difference_text(row: Row, metric: Metric) -> str:
@@ -107,6 +107,12 @@ def verdict_text(verdict: str | None, missing: str) -> str:
     return verdict.replace("-", " ")
 
 
+def row_verdict(row: Row, missing: str) -> str:
+    """Return the verdict of an arm in words, "stopped, not resolved" if a race stopped it so, or `missing` for None."""
+    stopped = "stopped, " if row.stopped and row.verdict == UNRESOLVED else ""
+    return stopped + verdict_text(row.verdict, missing)
+
+
 def untested_reason(row: Row) -> str:
     if row.n_pairs is None and row.p is None:  # unpaired
         return f"too few seeds finished, or all are identical{divergence_text(row)}"
@@ -167,7 +173,7 @@ def clauses(rows: Sequence[Row], table: Table) -> str:
     """
     groups: dict[tuple[int, str, str], list[Row]] = defaultdict(list)
     for row in rows:
-        reason = ""
+        reason = row_verdict(row, "")
         if row.verdict is None:
             reason = untested_reason(row)
         groups[ORDER.index(row.verdict), name_parts(row).baseline, reason].append(row)
@@ -185,8 +191,9 @@ def clauses(rows: Sequence[Row], table: Table) -> str:
 
 def verdict_counts(rows: Sequence[Row]) -> str:
     """Return how many rows have each verdict, or none, as text, such as "2 worse, 1 without a verdict"."""
-    counts = Counter(row.verdict for row in rows)
-    return ", ".join(f"{counts[word]} {verdict_text(word, 'without a verdict')}" for word in ORDER if counts[word])
+    ordered = sorted(rows, key=lambda row: (ORDER.index(row.verdict), row.stopped > 0))
+    counts = Counter(row_verdict(row, "without a verdict") for row in ordered)
+    return ", ".join(f"{count} {words}" for words, count in counts.items())
 
 
 def is_tuned(row: Row, table: Table) -> bool:
@@ -206,7 +213,7 @@ def clause(rows: Sequence[Row], table: Table, baseline: str) -> str:
     if first.verdict == UNRESOLVED:
         every = itertools.chain.from_iterable(map(intervals, rows))
         largest = bound_text(every, metric, ", by the 95% CI of each")
-        return f"not resolved against {baseline} ({largest}): {arm_list(rows)}"
+        return f"{row_verdict(first, '')} against {baseline} ({largest}): {arm_list(rows)}"
     return f"{alone}: {arm_list(rows)}"
 
 
@@ -346,9 +353,12 @@ def interim_meaning(judged: bool) -> str:
 
 
 def progress(table: Table) -> tuple[int, int]:
-    """Return (number of trials that diverged or finished with the metric, number of planned trials)."""
+    """Return (number of trials that diverged or finished with the metric, number of planned trials).
+
+    Trials that a race left out are not counted.
+    """
     rows = untuned_rows(table)
-    return sum(row.ended_trials for row in rows), sum(row.planned for row in rows)
+    return sum(row.ended_trials for row in rows), sum(row.planned - row.stopped for row in rows)
 
 
 def untuned_rows(table: Table) -> list[Row]:

@@ -16,7 +16,18 @@ from results.records import (
     SecondaryResult,
     Table,
 )
-from results.statistics import averages, claims, contrast, dominance, intervals, looks, secondary, tuned_pairs, tuning
+from results.statistics import (
+    averages,
+    claims,
+    contrast,
+    dominance,
+    intervals,
+    looks,
+    race,
+    secondary,
+    tuned_pairs,
+    tuning,
+)
 from results.statistics.arms import (
     ArmResults,
     Contrast,
@@ -61,6 +72,7 @@ def table_of_plan(
     whether to add intervals that hold for all differences of a family at once. Raises ValueError if no trial has a
     further metric, or if a claim cannot be parsed.
     """
+    study = race.with_stops(study)
     tuned, choices = tuning.with_tuned(study)
     plan = with_tuning_notes(tuned.plan, choices)
     whole = replace(tuned, plan=plan)
@@ -133,9 +145,9 @@ def is_unfinished(arms: Collection[ArmResults]) -> bool:
     """Return whether any planned trial has neither diverged nor finished with a value of the study's metric.
 
     A failed trial is unfinished. A verdict before all trials are over would be an extra interim look at the data. The
-    trials of a tuned arm belong to other arms.
+    trials of a tuned arm belong to other arms. Those that a race left out are not awaited.
     """
-    return any(arm.choice is None and len(arm.over) < len(arm.outcomes) for arm in arms)
+    return any(arm.choice is None and len(arm.over) + arm.count(race.STOPPED) < len(arm.outcomes) for arm in arms)
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------
@@ -170,6 +182,7 @@ def arm_row(results: ArmResults, plan: Plan) -> Row:
             texts.append(f"no interval of the mean: {mean.why}")
     diverged = results.count("diverged")
     failed = results.count("failed")
+    stopped = results.count(race.STOPPED)
     return Row(
         arm=arm.name,
         n=mean.n,
@@ -184,7 +197,8 @@ def arm_row(results: ArmResults, plan: Plan) -> Row:
         diverged=diverged,
         collapsed=len(results.collapsed),
         failed=failed,
-        missing=len(results.outcomes) - mean.n - diverged - failed,
+        missing=len(results.outcomes) - mean.n - diverged - failed - stopped,
+        stopped=stopped,
         notes=texts,
     )
 

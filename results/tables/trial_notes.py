@@ -60,7 +60,7 @@ def absence_text(trial: TrialOutcome, plan: Plan) -> str:
             return ""
     elif state == "diverged" and not math.isnan(trial.diverged_at_step):
         reason = "; ".join(filter(None, [f"at step {trial.diverged_at_step:.0f}", reason]))
-    elif state not in ("diverged", "failed"):
+    elif state not in ("diverged", "failed", "stopped"):
         state = "missing"
     return f"{state}: {reason}" if reason else state
 

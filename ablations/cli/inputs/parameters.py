@@ -134,6 +134,12 @@ SealFile = Annotated[
     Path | None,
     typer.Option("--seal", metavar="FILE", help="A deposited seal, with which the results are compared."),
 ]
+Race = Annotated[
+    bool,
+    typer.Option(
+        "--race", help="Let arms that can hardly become better take no more seeds. Declare it before the first result."
+    ),
+]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if a planned trial has no result.")]
 Checkpoints = Annotated[
     str | None,

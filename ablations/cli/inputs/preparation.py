@@ -18,8 +18,9 @@ from ablations.cluster.submit import read_profile
 from ablations.execution import slots
 from ablations.execution.launch import Place
 from ablations.execution.progress import stderr_console
+from ablations.execution.race import open_jobs
 from ablations.execution.reopen import trials_to_run
-from ablations.jobs import Job, jobs
+from ablations.jobs import Job
 from ablations.planning import merging
 from ablations.planning.prepare import prepare
 from ablations.planning.saved_plans import saved_plan
@@ -135,7 +136,7 @@ def warn_of_queued_trials(old: Plan, plan: Plan, runs: Path) -> None:
 def is_over(plan: Plan, runs: Path) -> bool:
     """Return whether no trial of a plan is left to run."""
     standings = Standings(runs)
-    return all(job.standing(standings).is_over for job in jobs([plan]))
+    return all(job.standing(standings).is_over for job in open_jobs(runs, [plan]))
 
 
 def prepare_plans(
@@ -147,11 +148,12 @@ def prepare_plans(
     data_dir: Path | None,
     given_name: str = "",
     stated: bool = False,
+    race: bool = False,
 ) -> list[Plan]:
     """Return the plans to run, merged with earlier plans on disk. Each plan records the command's arguments.
 
     given_name: the option --name, or "". stated: whether the recipe's facts about a pack suffice if the pack is
-    missing. Writes nothing but notes on standard error.
+    missing. race: whether the studies race, whatever their files say. Writes nothing but notes on standard error.
     """
     typed = parse_words(words, recipe)
     if given_name and len(typed.studies) > 1:
@@ -159,6 +161,8 @@ def prepare_plans(
     request = expand_plan_names(typed, place.runs)
     request.check_overrides()
     studies = designs(request, data_dir)
+    if race:
+        studies = [replace(design, study=design.study.model_copy(update={"race": True})) for design in studies]
     if request.recipe is None:
         warn_of_other_recipe(request, place.runs)
     prune |= stated and use_stated_pack(studies, data_dir)
@@ -243,8 +247,14 @@ def offers(sources: Sequence[Path] | None, jobs: Iterable[Job], runs: Path) -> l
     return merging.offers(sources or (), jobs, runs)
 
 
-def take_from(sources: Sequence[Path] | None, jobs: Iterable[Job], runs: Path) -> None:
-    """Write the trials that the sources of --from have of the jobs into the run directory, and say how many."""
+def take_from(sources: Sequence[Path] | None, jobs: Iterable[Job], runs: Path, plans: Iterable[Plan]) -> None:
+    """Write the trials that the sources of --from have of the jobs into the run directory, and say how many.
+
+    Raises ValueError if a plan is a race.
+    """
+    racing = [plan.name for plan in plans if plan.race]
+    if sources and racing:
+        raise ValueError(f"--from: {racing[0]} is a race, which is declared before there are results: leave --from out")
     taken = offers(sources, jobs, runs)
     if taken:
         ensure_publishable(runs)

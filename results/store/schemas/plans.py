@@ -220,6 +220,7 @@ class Declaration(Schema):
     margin: Margin | None  #: Largest difference that counts as equivalent, or a share of the baseline's error.
     baseline: str  #: The arm that the others are compared with.
     grows: bool = False  #: Whether the study declares that seeds may be added after a table.
+    race: bool = False  #: Whether arms stop taking seeds once they can hardly become better.
     paired: Paired = None  #: As in the plan.
     seeds: list[Seed]  #: Seeds with which every arm is trained.
     family: Count  #: Number of contrasts that Holm's method corrects together.
@@ -328,6 +329,7 @@ class Plan(Schema):
     split: Split | None = None  #: How the test images are chosen, if there are test images.
     seeds: list[Seed]  #: Seeds with which every arm is trained.
     grows: bool = False  #: Whether the study declares that seeds may be added after a table.
+    race: bool = False  #: Whether arms stop taking seeds once they can hardly become better.
     looks: list[Count] = []  #: Numbers of seeds that the plan has had, in plans of 0.23.
     stages: list[Stage] = []  #: Stages that arms start or learn from, parents first.
     arms: Annotated[list[Arm], Field(min_length=1)]  #: Arms in the order of the table.
