@@ -11,7 +11,7 @@ from results.statistics import race as racing
 from results.statistics.power import resolvable_difference
 from results.study_results import StudyResults
 
-SIZES = ((3, 5), (3, 10), (7, 10), (3, 20))  # arms, seeds
+SIZES = ((3, 5), (3, 10), (7, 10))  # arms, seeds
 
 
 @dataclass(frozen=True)

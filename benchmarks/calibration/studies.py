@@ -52,7 +52,7 @@ class Line:
         return f"at least {self.low:.1%}" if self.high == 1 else f"{self.low:.1%} to {self.high:.1%}"
 
 
-def share_of(what: str, found: Iterable[bool], low: float = 0.0, high: float = ALPHA) -> Line:
+def share_of(what: str, found: Iterable[float], low: float = 0.0, high: float = ALPHA) -> Line:
     found = list(found)
     return Line(what, low, high, float(np.mean(found)), len(found))
 
