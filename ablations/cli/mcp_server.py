@@ -148,6 +148,7 @@ TOOLS = {
     "check": Tool("check", fixed=("--no-probe",)),  # probes train
     "run": Tool("submit", writes=True, fixed=("--profile=local",), about=IN_BACKGROUND),
     "submit": Tool("submit", writes=True),
+    "gate": Tool("gate", writes=True),
     "cancel": Tool("cancel", writes=True),
     "retry": Tool("retry", writes=True),
 }
@@ -156,7 +157,7 @@ TOOLS = {
 def mcp(
     runs: parameters.Runs = None,
     write: Annotated[
-        bool, typer.Option("--write", help="Also offer run, submit, cancel and retry, which train and write.")
+        bool, typer.Option("--write", help="Also offer run, submit, gate, cancel and retry, which train and write.")
     ] = False,
 ) -> None:
     """Serve commands to agents as MCP tools.

@@ -69,7 +69,7 @@ def test_wrong_arguments_are_refused_in_a_sentence(given: dict[str, Any], messag
 
 
 def test_what_trains_or_writes_needs_write() -> None:
-    for name in ("run", "submit", "cancel", "retry"):
+    for name in ("run", "submit", "gate", "cancel", "retry"):
         with pytest.raises(ValueError, match=f"{name}: this server only reads: .*--write"):
             known_tool(name, READING)
     with pytest.raises(ValueError, match="tabel: no such tool: did you mean 'table'"):
