@@ -30,7 +30,7 @@ SHOWN = re.compile(
     r"^<!-- shows(?:: (?P<unseen>.+) -->\n| -->\n```sh\n(?P<seen>.+)\n```\n)(?P<text>(?:\n*[|>].*\n)+)", re.MULTILINE
 )
 SHELLS = ("sh", "bash", "shell", "console")
-TRAINS = re.compile(r"^ablate (run|train|bench|check)|^python", re.MULTILINE)
+TRAINS = re.compile(r"^ablate (run|train|gate|bench|check)|^python", re.MULTILINE)
 NEEDS = re.compile(r"^<!-- needs: (.+) -->$", re.MULTILINE)
 SHORT = re.compile(r"^<!-- short: (\S+) -->$", re.MULTILINE)
 # In the place of the command: it trains for few steps, which make another study of it for whoever reads it too.

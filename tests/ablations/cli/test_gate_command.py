@@ -118,6 +118,16 @@ def test_a_killed_step_continues(gate: Gate, ablate: Ablate, monkeypatch: pytest
     assert (status, answer["proposal"], before < trained()) == (0, 1, True)
 
 
+def test_an_open_proposal_ends_when_its_baseline_is_replaced(gate: Gate, ablate: Ablate) -> None:
+    """Its level stays spent."""
+    words = ("gate", "lr=0.5", "lr=0.51,note=1", "--recipe", "r.yaml", "--margin", "0.1", "--steps", "3,4", "--json")
+    Path("f.py").write_text(FUNCTION.replace("0.01)", "0.2)"))
+    assert ablate(*words)[0] == 3
+    status, kept = gate("lr=0.5", "lr=9.0")
+    assert (status, kept["level_of_proposal"]) == (0, pytest.approx(stream.next_level(1, [])))
+    assert "its baseline was replaced meanwhile: propose the change to lr=9.0" in refusal(ablate, *words)
+
+
 def test_a_failed_trial_is_no_answer(gate: Gate, ablate: Ablate) -> None:
     """Its exit status is neither that of an answer nor of bad input, and the proposal stays open."""
     words = ("gate", "lr=0.5", "lr=-1", "--recipe", "r.yaml", "--margin", "0.02", "--steps", "3,4")
