@@ -99,6 +99,7 @@ def description_parts(study: Study, recipe: Recipe) -> Iterator[tuple[str, str]]
     yield from varied_parts(study, recipe)
     yield "budget", f"equal {study.budget}"
     yield "seeds", "more may be added after a table: the first is corrected for it" if study.grows else ""
+    yield "race", "arms that can hardly become better take no more seeds" if study.race else ""
     yield "figure", study.figure
     if study.published_of:
         yield "published", f"in {study.published_of.strip()}:"

@@ -37,22 +37,25 @@ SAVES = 0.7  # the largest fraction of the hours that may remain after a suggest
 
 @dataclass(frozen=True)
 class TrialCounts:
-    """How many trials of a plan are finished, shared with other plans, left out by a race, or to do.
+    """How many trials of a plan are finished, shared with other plans, or to do.
 
-    The others are to be taken.
+    The others are to be taken, or left out by a race.
     """
 
     planned: int
     finished: int  # includes diverged trials, but not parents to train again because their weights are gone
     shared: int  # unfinished, and in an earlier plan of the command
     todo: int  # all other unfinished trials
-    stopped: int = 0  # left out by the plan's race
 
 
 @dataclass(frozen=True)
-class ExpectedSaving:
-    """The expected share of an arm's trials that a race leaves out, by the true difference from the baseline."""
+class RaceSaving:
+    """The number of trials that a race has left out so far, and the share of an arm's trials that it is expected to.
 
+    equal, worse: the expected share for an arm whose true difference from the baseline is such.
+    """
+
+    stopped: int
     equal: float
     worse: float  # by one standard deviation of differences
 
@@ -101,7 +104,7 @@ class Overview:
     wall: Wall | None  # None: trials run elsewhere, or nothing is left to train
     plugins: Mapping[str, Sequence[str]]  # file -> the local files that it imports, whose edits change ids too
     taken: int  # trials that are finished in a source of --from, and not here
-    race: ExpectedSaving | None = None  # None without a race
+    race: RaceSaving | None = None  # None without a race
 
 
 def overview(
@@ -153,7 +156,7 @@ def overview(
     return Overview(
         study=plan.study,
         recipe=plan.recipe,
-        trials=TrialCounts(len(planned), counts["finished"], counts["shared"], counts["todo"], counts["stopped"]),
+        trials=TrialCounts(len(planned), counts["finished"], counts["shared"], counts["todo"]),
         hours=cost.hours,
         hours_from=HoursSource(device.name, cost.unit, dict(cost.sources)),
         disk_bytes=disk.weights + disk.checkpoints + disk.files,
@@ -165,15 +168,15 @@ def overview(
         wall=wall_time(plan, cost, len(untrained), workers) if here else None,
         plugins=plugins or {},
         taken=counts["taken"],
-        race=saving(plan),
+        race=race_saving(plan, counts["stopped"]),
     )
 
 
-def saving(plan: Plan) -> ExpectedSaving | None:
+def race_saving(plan: Plan, stopped: int) -> RaceSaving | None:
     if not plan.race:
         return None
     seeds = len(plan.seeds)
-    return ExpectedSaving(expected_saving(seeds, 0.0), expected_saving(seeds, -1.0))
+    return RaceSaving(stopped, expected_saving(seeds, 0.0), expected_saving(seeds, -1.0))
 
 
 def declared_first(plan: Plan, runs: Path) -> list[str]:
@@ -283,8 +286,8 @@ def count_text(view: Overview, plan: Plan, arms: int) -> str:
     trials = view.trials
     planned = f"{entries} x {units.amount_text(len(plan.seeds), 'seed')} = {units.amount_text(trials.planned, 'trial')}"
     text = f"{planned}: {trials.finished} finished, {trials.shared} shared, {trials.todo} to do"
-    if trials.stopped:
-        text += f", {trials.stopped} saved by the race"
+    if view.race and view.race.stopped:
+        text += f", {view.race.stopped} saved by the race"
     return f"{text}, {view.taken} to take (--from)" if view.taken else text
 
 

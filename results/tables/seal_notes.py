@@ -80,6 +80,8 @@ def declared_differences(plan: Plan, declared: Declaration) -> list[str]:
     texts = [f"{name} {text}, sealed {then[name]}" for name, text in now.items() if text != then[name]]
     if declared.grows != plan.grows:
         texts.append(f"grows {str(plan.grows).lower()}, sealed {str(declared.grows).lower()}")
+    if declared.race != plan.race:
+        texts.append(f"race {str(plan.race).lower()}, sealed {str(declared.race).lower()}")
     added_claims = [claim for claim in plan.claims if claim not in declared.claims]
     claims_left_out = [claim for claim in declared.claims if claim not in plan.claims]
     if added_claims:

@@ -78,8 +78,8 @@ def test_plan_has_the_keys_that_others_rely_on(there: Ablate) -> None:
     plan = json_output(there, *words)
     assert plan["trials"] == {"planned": 8, "finished": 6, "shared": 0, "todo": 2}
     assert " ".join(sorted(plan)) == (
-        "confounds declared_first disk disk_bytes hours hours_from plugins recipe resolution resolvable_difference "
-        "study taken trials wall"
+        "confounds declared_first disk disk_bytes hours hours_from plugins race recipe resolution "
+        "resolvable_difference study taken trials wall"
     )
     assert plan["disk_bytes"] == sum(plan["disk"].values())
     assert plan["disk"].keys() == {"weights", "checkpoints", "files"}

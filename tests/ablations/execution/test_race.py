@@ -87,13 +87,15 @@ def test_commands_count_what_a_race_saves(tmp_path: Path, monkeypatch: pytest.Mo
     Path("r.yaml").write_text(RECIPE)
     command = ("s.yaml", "--recipe", "r.yaml")
     expected = json_output(ablate, "plan", *command, "--race")["race"]
+    assert expected["stopped"] == 0
     assert 0.1 < expected["equal"] < expected["worse"] < 0.7
     status, output, errors = called_serially(monkeypatch, "run", *command, "--race", "--no-probe")
     assert (status, "the race saved" in output) == (0, True), errors
-    counts = json_output(ablate, "plan", "s@r")["trials"]
-    assert counts["todo"] == 0 < counts["stopped"]
+    view = json_output(ablate, "plan", "s@r")
+    stopped = view["race"]["stopped"]
+    assert view["trials"]["todo"] == 0 < stopped
     found = json_output(ablate, "status")
-    assert (found["missing"], found["stopped"]) == (0, counts["stopped"])
+    assert (found["missing"], found["stopped"]) == (0, stopped)
     assert ablate("table", "s@r", "--strict")[0] == 0
     assert ablate("export", "--out", "all.parquet")[0] == 0
     assert ablate("table", "--runs", "all.parquet")[1] == ablate("table")[1]
