@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from commonfloor.files import Broken, refuse_links
 from results.store import lease
-from results.store.contents import SCHEMA, checksum, read_sealed, write_json
+from results.store.contents import SCHEMA, NewerSchema, checksum, read_sealed, write_json
 from results.store.plan_files import sorted_paths
 from results.store.run_directories import make_run_directory
 from results.store.schemas import Plan
@@ -112,11 +112,12 @@ def read_streams(runs: Path) -> dict[str, Stream]:
 
 
 def read_plans(runs: Path) -> list[Plan]:
-    """Return the plans of both sides of all proposals. Raises the errors of `read_streams`."""
-    plans = []
-    for stream in read_streams(runs).values():
-        for proposed in stream.proposals:
-            plans += [proposed.proposal.baseline.plan, proposed.proposal.candidate.plan]
+    """Return the plans of both sides of all proposals, or [] if a file of the ledger is damaged or too new."""
+    plans: list[Plan] = []
+    with contextlib.suppress(Broken, NewerSchema):
+        for stream in read_streams(runs).values():
+            for proposed in stream.proposals:
+                plans += [proposed.proposal.baseline.plan, proposed.proposal.candidate.plan]
     return plans
 
 
