@@ -26,6 +26,7 @@ from benchmarks.calibration.images import images
 from benchmarks.calibration.looks import looks
 from benchmarks.calibration.memory import memory
 from benchmarks.calibration.race import race
+from benchmarks.calibration.scaling import best_sizes, scaling_fits
 from benchmarks.calibration.secondary import secondary
 from benchmarks.calibration.stream import gates
 from benchmarks.calibration.studies import (
@@ -268,6 +269,8 @@ SUITE: dict[Callable[[np.random.Generator, int], Iterator[Line]], int] = {
     secondary: 1000,
     gates: 400,
     race: 1000,
+    scaling_fits: 1000,
+    best_sizes: 1000,
 }  # how many studies each line is made from
 
 

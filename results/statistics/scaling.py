@@ -355,23 +355,26 @@ class Growth:
 def growth_of(profiles: Sequence[Profile], study: StudyResults) -> Growth | str:
     """Return the law of the best size over budgets, or why there is none."""
     metric = study.plan.primary_metric
-    samples = contrast.samples_by_arm(study, metric.name)
     inside = [profile for profile in profiles if profile.optimum is not None]
-    if len(inside) < MIN_BUDGETS:
-        return f"fewer than {MIN_BUDGETS} budgets with a minimum among their sizes"
     arms = list(itertools.chain.from_iterable(profile.arms for profile in inside))
-    measured = measured_of(arms, samples, metric)
+    return power_of(inside, measured_of(arms, contrast.samples_by_arm(study, metric.name), metric))
+
+
+def power_of(profiles: Sequence[Profile], measured: Measured) -> Growth | str:
+    """Return the law of the best size over budgets with an optimum. measured: the errors of all arms together."""
+    if len(profiles) < MIN_BUDGETS:
+        return f"fewer than {MIN_BUDGETS} budgets with a minimum among their sizes"
     if measured.seeds < MIN_SEEDS:
         return f"fewer than {MIN_SEEDS} seeds finished at all budgets"
     errors = np.vstack([measured.means, measured.drawn])
-    ends = np.cumsum([len(profile.arms) for profile in inside])[:-1]
-    lowest = [profile.lowest(part) for profile, part in zip(inside, np.split(errors, ends, axis=1), strict=True)]
-    best = np.array(lowest)  # (budgets, 1 + draws)
+    ends = np.cumsum([len(profile.sizes) for profile in profiles])[:-1]
+    parts = np.split(errors, ends, axis=1)
+    best = np.array([profile.lowest(part) for profile, part in zip(profiles, parts, strict=True)])  # (budgets, draws)
     found = np.isfinite(best).all(axis=0)
-    budgets = np.array([profile.compute for profile in inside])
-    unit = float(np.exp(np.log(budgets).mean()))
     if not found[0]:
         return f"the {measured.seeds} seeds of all budgets have no minimum at each"
+    budgets = np.array([profile.compute for profile in profiles])
+    unit = float(np.exp(np.log(budgets).mean()))
     lines = np.polyfit(np.log(budgets / unit), best[:, found], 1)
     return Growth(budgets, lines, unit, int((~found).sum()))
 
