@@ -4,11 +4,11 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rich.progress import track
+from rich.progress import Progress
 
 from ablations import machine
 from ablations.cli.inputs.directories import data_folders, ensure_publishable, ensure_writable
@@ -218,10 +218,14 @@ def use_stated_pack(studies: Sequence[Design], data_dir: Path | None) -> bool:
     return bool(hint)
 
 
-def track_planning(studies: Sequence[Design]) -> Iterable[Design]:
-    """Return the designs as an iterable that shows a progress bar, because planning can take 10 s."""
+def track_planning(studies: Sequence[Design]) -> Iterator[Design]:
+    """Yield the designs, and meanwhile show a progress bar on a terminal, because planning can take 10 s."""
     console = stderr_console()
-    return track(studies, "planning", console=console, transient=True, disable=not console.is_terminal)
+    silent = not console.is_terminal
+    with Progress(
+        console=console, transient=True, redirect_stdout=False, redirect_stderr=False, disable=silent
+    ) as progress:
+        yield from progress.track(studies, description="planning")
 
 
 def absolute_name(name: str) -> str:

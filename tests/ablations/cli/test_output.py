@@ -16,6 +16,7 @@ import synthetic
 from in_process import Ablate
 from rich.console import Console
 
+from ablations.cli.inputs.preparation import track_planning
 from ablations.execution.messages import Ended, Progress
 from ablations.execution.progress import GrowingTable, Live, stderr_console
 from ablations.jobs import Job, jobs
@@ -50,6 +51,23 @@ def test_commands_print_no_control_characters_of_others(tmp_path: Path, words: t
     assert status == 0, errors
     assert SHOWN in said
     assert set(said) - {"\n"} == {c for c in said if c.isprintable()}
+
+
+def test_bar_of_planning_is_drawn_and_not_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with plain_output():
+        assert len(list(track_planning([object()]))) == 1
+        print(HOSTILE, file=sys.stderr)
+    drawn, _, printed = terminal.getvalue().rpartition(SHOWN)
+    assert "\x1b[2K" in drawn
+    assert "\\x1b" not in drawn
+    assert printed == "\n"
 
 
 def test_terminals_that_are_not_utf_8_get_replacements(tmp_path: Path) -> None:
