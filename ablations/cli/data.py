@@ -137,7 +137,10 @@ def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
     """
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = stderr_console()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    silent = not console.is_terminal
+    with Progress(
+        *columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False, disable=silent
+    ) as bar:
         task = bar.add_task(printable(what), total=total)
         yield lambda count: bar.advance(task, count)
 

@@ -191,7 +191,14 @@ def show_live(read: Callable[[], Statuses], where: str) -> Statuses:
     Redraws a terminal, or prints at each change.
     """
     console = Console()
-    live = Live(console=console, auto_refresh=False, transient=True, vertical_overflow="ellipsis")
+    live = Live(
+        console=console,
+        auto_refresh=False,
+        transient=True,
+        redirect_stdout=False,  # else it would draw through the stream that escapes control characters
+        redirect_stderr=False,
+        vertical_overflow="ellipsis",
+    )
     drawing = live if console.is_terminal else contextlib.nullcontext()
     studies, damaged = read()
     shown = ""

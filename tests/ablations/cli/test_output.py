@@ -16,11 +16,15 @@ import synthetic
 from in_process import Ablate
 from rich.console import Console
 
+from ablations.cli import data
 from ablations.cli.inputs.preparation import track_planning
 from ablations.execution.messages import Ended, Progress
 from ablations.execution.progress import GrowingTable, Live, stderr_console
 from ablations.jobs import Job, jobs
 from ablations.output import plain_output
+from ablations.status import view
+from ablations.status.study_status import TRIAL_KINDS, StudyStatus
+from ablations.status.view import show_live
 from commonfloor.messages import printable
 from results import store
 from results.figures import study_figure
@@ -53,19 +57,36 @@ def test_commands_print_no_control_characters_of_others(tmp_path: Path, words: t
     assert set(said) - {"\n"} == {c for c in said if c.isprintable()}
 
 
-def test_bar_of_planning_is_drawn_and_not_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
+
+def watch_status() -> None:
+    waiting = StudyStatus("s", "r", "s@r", 1, dict.fromkeys(TRIAL_KINDS, 1), [], [], "", "", "", "")
+    answers = [([waiting], []), ([], [])]
+    show_live(lambda: answers.pop(0), "")
+
+
+def pack_data() -> None:
+    with data.progress("packing", 2) as advance:
+        advance(1)
+
+
+@pytest.mark.parametrize("draw", [lambda: list(track_planning([object()])), pack_data, watch_status])
+def test_what_is_drawn_on_a_terminal_is_not_escaped(
+    draw: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
     terminal = Terminal()
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(view, "REDRAW_SECONDS", 0)
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, terminal)
     with plain_output():
-        assert len(list(track_planning([object()]))) == 1
-        print(HOSTILE, file=sys.stderr)
+        draw()
+        print(HOSTILE)
     drawn, _, printed = terminal.getvalue().rpartition(SHOWN)
-    assert "\x1b[2K" in drawn
+    assert "\x1b[" in drawn
     assert "\\x1b" not in drawn
     assert printed == "\n"
 
