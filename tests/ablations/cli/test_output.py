@@ -23,7 +23,7 @@ from ablations.execution.progress import GrowingTable, Live, stderr_console
 from ablations.jobs import Job, jobs
 from ablations.output import plain_output
 from ablations.status import view
-from ablations.status.study_status import TRIAL_KINDS, StudyStatus
+from ablations.status.study_status import TRIAL_KINDS, ArmStatus, StudyStatus
 from ablations.status.view import show_live
 from commonfloor.messages import printable
 from results import store
@@ -63,7 +63,8 @@ class Terminal(io.StringIO):
 
 
 def watch_status() -> None:
-    waiting = StudyStatus("s", "r", "s@r", 1, dict.fromkeys(TRIAL_KINDS, 1), [], [], "", "", "", "")
+    arm = ArmStatus("a", "", dict.fromkeys(TRIAL_KINDS, 1), [], [], [], [])
+    waiting = StudyStatus("s", "r", "s@r", 1, dict.fromkeys(TRIAL_KINDS, 1), [], [arm], "", "", "", "")
     answers = [([waiting], []), ([], [])]
     show_live(lambda: answers.pop(0), "")
 
