@@ -218,6 +218,7 @@ def answer(proposed: Proposed, stream: str, runs: Path) -> GateLook:
     proposal = proposed.proposal
     step = next_step(proposed)
     measured, diverged = change(proposal, proposal.seeds_of_step(step), runs)
+    interval = measured.tested.interval()
     level = statistics.step_level(proposal.level, proposal.steps, step)
     gain = gain_of(measured.tested, proposal)
     decision = statistics.decide(gain, proposal.margin, level, is_last=step == len(proposal.steps))
@@ -235,7 +236,7 @@ def answer(proposed: Proposed, stream: str, runs: Path) -> GateLook:
                 opened=now.opened,
                 n=gain.n,
                 difference=measured.tested.value,
-                ci95=measured.tested.interval(),
+                ci95=list(interval) if interval else None,
                 p=statistics.p_better(gain),
                 level=level,
             )

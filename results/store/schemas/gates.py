@@ -60,7 +60,7 @@ class GateLook(Schema):
     opened: Count  #: Tested proposals of the stream at that time.
     n: Count = 0  #: Pairs of seeds.
     difference: FiniteFloat | None = None  #: Candidate - baseline.
-    ci95: tuple[FiniteFloat, FiniteFloat] | None = Field(default=None, strict=False)  #: Its interval, not adjusted.
+    ci95: list[FiniteFloat] | None = None  #: Its interval, not adjusted.
     p: FiniteFloat | None = None  #: One-sided p value.
     level: FiniteFloat = 0.0  #: Level of the step.
     checksum: Sha256 | None = None  #: SHA-256 of the rest of the file.
