@@ -23,7 +23,7 @@ from results import store
 from results.figures import inspection, study_figure
 from results.load import load_inspections, load_studies
 from results.records import VERDICT_TEXT, Claim, Table, with_labels
-from results.statistics.race import with_stops
+from results.statistics.race import STOPPED, with_stops
 from results.store import seals
 from results.store.eval_files import Inspection
 from results.store.schemas import Asked, Metric, Plan
@@ -122,7 +122,7 @@ def section_view(
     grid = layout.as_grid(table, columns)
     incomplete = ""
     statuses = with_stops(study).columns["status"]
-    if set(statuses) - {*OVER}:
+    if set(statuses) - {*OVER, STOPPED}:
         incomplete = progress_text(statuses)
     footnotes = list(enumerate(grid.footnotes, 1))
     inspected, not_inspected = inspected_arms(study, inside)

@@ -50,12 +50,12 @@ def check(design: Design) -> None:
 
 
 def check_race(design: Design) -> None:
-    """Raise ValueError if a race has tests between others than an arm and its baseline, which need all seeds."""
+    """Raise ValueError if a race chooses values or averages over arms, which needs all of their seeds."""
     study = design.study
-    of_several = {"tune": study.tune, "crosses": study.crosses, "data": design.trainable.data_key in design.curves}
+    of_several = {"tune": study.tune, "data": design.trainable.data_key in design.curves}
     used = [key for key, is_used in of_several.items() if is_used]
     if study.race and used:
-        raise ValueError(f"study '{study.name}', race: not with {joined_names(used)}, whose tests need all seeds")
+        raise ValueError(f"study '{study.name}', race: not with {joined_names(used)}, which need all seeds")
 
 
 def check_names(design: Design) -> None:

@@ -268,7 +268,7 @@ SUITE: dict[Callable[[np.random.Generator, int], Iterator[Line]], int] = {
     unpaired: 1000,
     secondary: 1000,
     gates: 400,
-    race: 1000,
+    race: 300,
     scaling_fits: 1000,
     best_sizes: 1000,
 }  # how many studies each line is made from

@@ -167,7 +167,10 @@ class JudgedInteraction:
 
 
 def judge_interactions(plan: Plan, arms: Mapping[str, ArmResults]) -> list[JudgedInteraction]:
-    """Return all planned interactions with estimates and verdicts, corrected as one Holm family."""
+    """Return all planned interactions with estimates and verdicts, corrected as one Holm family.
+
+    Interactions of arms that a race stopped are untested.
+    """
     tested = []
     for planned in plan.interactions:
         four_arms = [arms[name] for name in planned.arms]
@@ -177,7 +180,10 @@ def judge_interactions(plan: Plan, arms: Mapping[str, ArmResults]) -> list[Judge
         if split is not None and plan.primary_metric.is_accuracy:
             images = split.images_per_test
             logit = interaction([logits(arm.sample, images) for arm in four_arms], plan.is_paired).mean
-        tested.append(JudgedInteraction(planned, four_arms, four, logit, looks.p_value(four, plan)))
+        p = None
+        if not any(arm.is_stopped for arm in four_arms):
+            p = looks.p_value(four, plan)
+        tested.append(JudgedInteraction(planned, four_arms, four, logit, p))
     p_holm = verdict.holm([judged.judged_p for judged in tested], len(tested))
     return [replace(judged, p_holm=adjusted) for judged, adjusted in zip(tested, p_holm, strict=True)]
 

@@ -174,7 +174,8 @@ def outlier_note(sample: Sample, usual: float, written: Callable[[float], str], 
 def interaction_notes(judged: JudgedInteraction) -> list[str]:
     """Return notes on why an interaction is untested or not resolved."""
     if judged.verdict is None:
-        return [f"untested: {judged.four.mean.why or AT_EDGE}"]
+        untested = BY_RACE if any(arm.is_stopped for arm in judged.arms) else AT_EDGE
+        return [f"untested: {judged.four.mean.why or untested}"]
     if not is_significant(judged.p_holm):
         return images_notes(judged.four.mean, judged.four.tested)
     notes = []
