@@ -51,7 +51,7 @@ def test_help_begins_with_the_summary_and_ends_with_examples_that_use_its_option
 
 
 def test_commands_that_the_documentation_says_print_json_have_the_option(ablate: Ablate) -> None:
-    (names,) = re.findall(r"^`([a-z ]+)` and `data verify` take `--json`", EXPORT.read_text(), re.MULTILINE)
+    (names,) = re.findall(r"^`([a-z ]+)` and\s`data verify` take `--json`", EXPORT.read_text(), re.MULTILINE)
     having = [one for one in COMMANDS if "--json" in ablate(*one.split(), "-h")[1]]
     assert {*names.split(), "data verify"} == {one for one in having if one != "train"}
 
