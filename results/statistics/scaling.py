@@ -338,6 +338,11 @@ class Growth:
         return self.failed <= FAILED * DRAWS
 
     @property
+    def why(self) -> str:
+        """Why there is no interval, or ""."""
+        return "" if self.is_bounded else f"no interval: {self.failed} of {DRAWS} draws lack a minimum at some budget"
+
+    @property
     def interval(self) -> Interval | None:
         """The 95% interval of the exponent, or None if too many draws failed."""
         if not self.is_bounded:

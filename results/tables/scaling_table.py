@@ -70,7 +70,6 @@ def law_record(group: str, law: Law | str) -> ScalingLaw:
 def growth_record(size: str, growth: Growth | str) -> SizeGrowth:
     if isinstance(growth, str):
         return SizeGrowth(size=size, why=growth)
-    why = "" if growth.is_bounded else f"{growth.failed} of {DRAWS} draws have no minimum at each budget"
     return SizeGrowth(
         size=size,
         budgets=len(growth.budgets),
@@ -78,7 +77,7 @@ def growth_record(size: str, growth: Growth | str) -> SizeGrowth:
         ci95=growth.interval,
         draws=DRAWS,
         failed_draws=growth.failed,
-        why=why,
+        why=growth.why,
     )
 
 

@@ -128,7 +128,8 @@ def growth_note(name: str, growth: Growth | str) -> str:
     text = f"Best {name}: as C^{growth.exponent:.2f}"
     if growth.interval:
         text = f"Best {name}: as C^{with_ends(growth.exponent, growth.interval, 2)}"
-    return f"{text} over {len(growth.budgets)} budgets, within them only."
+    why = f" ({growth.why})" if growth.why else ""
+    return f"{text} over {len(growth.budgets)} budgets, within them only{why}."
 
 
 ISOFLOP = FigureKind(draw_isoflop)

@@ -113,6 +113,13 @@ def test_the_best_size_grows_as_the_power_that_it_was_given() -> None:
     assert growth.exponent == pytest.approx(0.3, abs=1e-3)
     assert growth.interval == pytest.approx((0.3, 0.3), abs=3e-3)
     assert growth.sizes(np.array([2e12]))[0] == pytest.approx([40 * 2**0.3], rel=1e-3)
+    noisy = at_equal_compute(spread=0.05)
+    growth = scaling.growth_of(scaling.profiles_of(noisy)["width"], noisy)
+    assert isinstance(growth, Growth)
+    assert (growth.interval, growth.why) == (
+        None,
+        f"no interval: {growth.failed} of 1000 draws lack a minimum at some budget",
+    )
     assert "fewer than 3 budgets" in str(scaling.growth_of(profiles[:2], study))
 
 
