@@ -85,7 +85,7 @@ def work(
     with runner.signal_handler(lambda *_: os.kill(os.getpid(), signal.SIGTERM), signal.SIGUSR1, signal.SIGUSR2):
         races = Races(place.runs, plans)
         name = machine.process_name()
-        summary = runner.pull(todo, place, name, workers, deadline, left_out=races.left_out)
+        summary = runner.pull(todo, place, name, workers, deadline, left_out=races.left_out, is_race=races.are_there)
     done = len(summary.done)
     failed = len(summary.failed) + len(summary.blocked)
     print(f"{amount_text(done, 'trial')} done here, {failed} failed, {summary.left} left", flush=True)

@@ -40,13 +40,15 @@ def work(folder: str) -> int:
     place = campaign.place
     if place.data_dir:
         os.environ["ABLATE_DATA"] = str(place.data_dir)
+    races = Races(place.runs, campaign.read_plans())
     summary = runner.pull(
         campaign.jobs(),
         place,
         machine.process_name(),
         deadline=machine.stop_time(machine.seconds_left()),
         called_off=lambda: campaign.cancelled,
-        left_out=Races(place.runs, campaign.read_plans()).left_out,
+        left_out=races.left_out,
+        is_race=races.are_there,
     )
     counts = f"{len(summary.done)} done here, {len(summary.failed)} failed, {len(summary.interrupted)} interrupted"
     print(f"{counts}, {summary.left} left", flush=True)

@@ -50,6 +50,10 @@ class Races:
     ended: list[list[str]] = field(default_factory=list)
     newest: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def are_there(self) -> bool:
+        return any(plan.race for plan in self.plans)
+
     def left_out(self) -> dict[str, str]:
         """Return the result of the function `left_out` now."""
         ended = [ledger.ended_trials(self.runs, plan) for plan in self.plans if plan.race]

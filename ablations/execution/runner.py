@@ -96,18 +96,19 @@ def pull(
     deadline: float = math.inf,
     called_off: Callable[[], bool] = lambda: False,
     left_out: Callable[[], Mapping[str, str]] = dict,
+    is_race: bool = False,
 ) -> RunSummary:
     """Run the jobs that no other process has claimed until none is left, and return how the jobs run here ended.
 
     task: a name that differs between the pools that share the jobs. No job begins in the last CLOSING_FRACTION of the
     time before the deadline. If jobs are left then, the summary says that the run was stopped. The other arguments and
-    the errors are those of `run`.
+    the errors are those of `run`. is_race: whether seeds are trained in their order, as races need.
     """
     summary = RunSummary()
     closing = deadline
     if not math.isinf(deadline):
         closing -= CLOSING_FRACTION * (deadline - time.monotonic())
-    for group in group_for_pools(pull_order(jobs, task)):
+    for group in group_for_pools(pull_order(jobs, task, 1 if is_race else SPREAD)):
         if not summary.stopped:
             slots = make_slots(group, workers, place.trials_per_gpu)
             pool = Pool(group, place, slots, LineDisplay(), lambda job: None, summary, True, left_out)
@@ -117,13 +118,13 @@ def pull(
     return summary
 
 
-def pull_order(jobs: Iterable[Job], task: str) -> list[Job]:
-    """Return the jobs by seed, parents first. Each task begins elsewhere among the first SPREAD jobs.
+def pull_order(jobs: Iterable[Job], task: str, spread: int = SPREAD) -> list[Job]:
+    """Return the jobs by seed, parents first. Each task begins elsewhere among the first `spread` jobs.
 
     So tasks that begin at the same time rarely compete for the same trial.
     """
     by_seed = sorted(jobs, key=lambda job: int(job.config["seed"]))
-    window = min(SPREAD, len(by_seed))
+    window = min(spread, len(by_seed))
     offset = zlib.crc32(task.encode()) % max(1, window)
     return by_seed[offset:window] + by_seed[:offset] + by_seed[window:]
 

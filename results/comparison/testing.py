@@ -18,6 +18,7 @@ from results.statistics.contrast import Measured, Sample, difference
 from results.statistics.declared import Earlier, declared_earlier
 from results.statistics.intervals import Estimate, Interval, Ratio
 from results.statistics.looks import Look
+from results.statistics.race import with_stops
 from results.statistics.verdict import Tie
 from results.store.schemas import Metric, Plan, Split
 from results.store.schemas.metrics import margin_bound, margin_text, too_wide
@@ -130,7 +131,7 @@ def sides(studies: Sequence[StudyResults], interim: bool = False) -> list[Side]:
     interim: whether rows have verdicts before all planned trials are over.
     """
     listed = []
-    for untuned in studies:
+    for untuned in map(with_stops, studies):
         table = study_table.table(untuned, interim=interim)
         rows = table.rows_by_arm
         study, choices = tuning.with_tuned(untuned)

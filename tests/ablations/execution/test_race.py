@@ -73,6 +73,13 @@ def test_race_that_is_killed_and_continued_stops_alike(tmp_path: Path, monkeypat
     assert trained(again) == trained(runs)
 
 
+def test_tasks_train_seed_by_seed(tmp_path: Path) -> None:
+    """Elsewhere, tasks begin among the first 32 trials, as few of them then compete."""
+    todo = jobs([planned(tmp_path)[1]])
+    for task in ("a", "b", "c"):
+        assert [job.config["seed"] for job in runner.pull_order(todo, task, 1)] == sorted([*range(6)] * 4)
+
+
 def test_trial_that_another_plan_needs_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs, plan = planned(tmp_path)
     monkeypatch.setattr(runner, "drive", serve_all)
