@@ -367,6 +367,11 @@ def verify(
             print("interrupted: no trial is compared", file=sys.stderr)
             raise typer.Exit(INTERRUPTED)
         results = [verification.verified(claim, place.runs) for claim in chosen]
+        rounded = verification.rounding_jobs(todo, results)
+        if rounded:
+            other = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ablate-verify-")))
+            train_here(rounded, replace(place, runs=other), workers)
+            results = verification.with_rounding(results, place.runs, other)
     if as_json:
         content = {"source": str(file), "seed": drawn, "candidates": len(candidates), "trials": results}
         if checked:

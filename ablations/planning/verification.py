@@ -3,10 +3,11 @@
 import hashlib
 import math
 import random
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import stdev
+from statistics import fmean, stdev
 from typing import Any, Literal
 
 from ablations.jobs import Job, jobs
@@ -20,15 +21,18 @@ from results.load import load_studies
 from results.store import record, seals
 from results.study_results import StudyResults
 from results.tables.seal_notes import seal_notes
-from results.tables.trial_notes import comparable_fields
+from results.tables.trial_notes import COMPARABLE, comparable_fields
 
 FLOAT32 = 1e-6  # relative: the six decimal digits that every 32-bit number holds
 
-Outcome = Literal["identical", "equal", "rounded", "differs", "failed"]
+WITHIN = 3  # times the root mean square of the differences that rounding makes here
+
+Outcome = Literal["identical", "equal", "rounded", "within", "differs", "failed"]
 TEXTS: dict[Outcome, str] = {
     "identical": "identical: weights and metrics",
     "equal": "metrics equal",
     "rounded": "metrics equal to six digits, as many as 32-bit numbers hold",
+    "within": f"metrics within {WITHIN} times the rounding that was measured here",
     "differs": "DIFFERS",
     "failed": "FAILED",
 }
@@ -49,17 +53,21 @@ class ReportedTrial:
 
 @dataclass(frozen=True)
 class ComparedMetric:
-    """A metric as it was reported and as it is here. seed_sd: the standard deviation over seeds; None if unknown."""
+    """A metric as it was reported and as it is here.
+
+    seed_sd: the standard deviation over seeds; None if unknown. rounding: how far rounding may take it, if measured.
+    """
 
     theirs: float | None
     ours: float | None
     seed_sd: float | None
+    rounding: float | None = None
 
     @property
     def is_rounding(self) -> bool:
         if self.theirs is None or self.ours is None:
             return False
-        return math.isclose(self.theirs, self.ours, rel_tol=FLOAT32)
+        return math.isclose(self.theirs, self.ours, rel_tol=FLOAT32, abs_tol=self.rounding or 0.0)
 
     def text(self, name: str) -> str:
         if self.theirs is None:
@@ -69,6 +77,8 @@ class ComparedMetric:
         text = f"{name} {self.theirs:.6g} there, {self.ours:.6g} here: {self.ours - self.theirs:+.2g}"
         if self.seed_sd:
             text += f", {abs(self.ours - self.theirs) / self.seed_sd:.2g} times the sd over seeds ({self.seed_sd:.2g})"
+        if self.rounding is not None:
+            text += f"; rounding makes up to {self.rounding:.2g}"
         return text
 
 
@@ -90,7 +100,13 @@ class Verified:
 
     @property
     def is_equal(self) -> bool:
-        return self.outcome in ("identical", "equal", "rounded")
+        return self.outcome in ("identical", "equal", "rounded", "within")
+
+    @property
+    def may_be_rounding(self) -> bool:
+        """Whether metrics alone differ, and another device or version computed them. Equal machines give equal bits."""
+        is_other_machine = not self.machine.keys().isdisjoint(COMPARABLE)
+        return self.outcome == "differs" and not self.reason and is_other_machine
 
     @property
     def lines(self) -> list[str]:
@@ -205,6 +221,47 @@ def verified(reported: ReportedTrial, runs: Path) -> Verified:
     job = reported.job
     seed = int(job.config["seed"])
     return Verified(reported.study, job.arm, seed, job.id, outcome, reason, metrics, machine)
+
+
+def rounding_jobs(todo: Sequence[Job], results: Sequence[Verified]) -> list[Job]:
+    """Return the jobs that measure rounding: the same trials, computed otherwise, if a difference may be of that kind.
+
+    todo: the jobs as they were trained here.
+    """
+    if not any(result.may_be_rounding for result in results):
+        return []
+    rounded = []
+    for job in todo:
+        settings = find(job.trainable).rounded_otherwise(job.config)
+        if settings is not None:
+            rounded.append(replace(job, config=settings))
+    return rounded
+
+
+def with_rounding(results: Sequence[Verified], ours: Path, rounded: Path) -> list[Verified]:
+    """Return the results, in which metrics within the measured rounding count as equal.
+
+    ours, rounded: run directories with the same trials, of which the second were computed with other rounding.
+    """
+    squares: dict[str, list[float]] = defaultdict(list)
+    for result in results:
+        first = store.trial(ours, result.id).state().result
+        second = store.trial(rounded, result.id).state().result
+        if first is None or second is None:
+            continue
+        for name, value in first.metrics.items():
+            again = second.metrics.get(name)
+            if value is not None and again is not None:
+                squares[name].append((value - again) ** 2)
+    judged = []
+    for result in results:
+        if result.may_be_rounding:
+            bounds = {name: WITHIN * math.sqrt(fmean(squares[name])) for name in result.metrics if squares[name]}
+            measured = {name: replace(metric, rounding=bounds.get(name)) for name, metric in result.metrics.items()}
+            is_within = all(metric.is_rounding for metric in measured.values())
+            result = replace(result, metrics=measured, outcome="within" if is_within else "differs")
+        judged.append(result)
+    return judged
 
 
 def differences(theirs: ForeignTrial, ours: ForeignTrial, spread: Mapping[str, float]) -> dict[str, ComparedMetric]:

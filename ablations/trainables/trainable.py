@@ -204,6 +204,10 @@ class Trainable(Protocol):
         """Return which of its files have changed since a plan recorded them, or "". earlier: the plan's `trainable`."""
         return ""
 
+    def rounded_otherwise(self, settings: Settings) -> Settings | None:
+        """Return settings of the same trial whose results differ by rounding alone, or None if there are none."""
+        return None
+
     # -- plans ---------------------------------------------------------------------------------------------------------
 
     def describe(self, settings: Settings) -> Settings:

@@ -117,6 +117,12 @@ class Vit(Trainable):
     def fingerprints(self, values: Callable[[str], Iterable[str]]) -> Settings:
         return data.fingerprints(values)
 
+    def rounded_otherwise(self, settings: Settings) -> Settings | None:
+        """See Trainable. Gradients of two halves of a batch are summed instead of those of the whole."""
+        if settings["micro_batch"] or settings["batch"] % 2:
+            return None
+        return {**settings, "micro_batch": settings["batch"] // 2}
+
     # -- plans ---------------------------------------------------------------------------------------------------------
 
     def describe(self, settings: Settings) -> Settings:

@@ -1,14 +1,19 @@
 """`ablate verify` trains trials of others anew, and says how they come out."""
 
+import json
 import shutil
 from pathlib import Path
+from statistics import fmean
 
+import closed_form
 import commands
 import pytest
 from closed_form import RECIPE, STUDY
 from designs import STUDY_HERE, write
 from in_process import Ablate, json_output, refusal
+from run_trials import serve_all
 
+from ablations.execution import runner
 from ablations.planning.verification import reported_trials, sampled
 from results import export, store
 from results.load import load_studies
@@ -111,6 +116,32 @@ def test_other_machines_are_named(there: Path, ablate: Ablate) -> None:
     output = ablate("verify", "changed.parquet", "--sample", "6")[1]
     assert "  device: A core there, " in output
     assert "judge it by the sd over seeds" in output
+
+
+@pytest.mark.parametrize(
+    ("device", "factor", "outcome"),
+    [("Another core", 1.002, "within"), ("Another core", 1.5, "differs"), ("", 1.002, "differs")],
+)
+def test_another_machine_may_differ_by_the_rounding_that_is_measured(
+    there: Path, ablate: Ablate, monkeypatch: pytest.MonkeyPatch, device: str, factor: float, outcome: str
+) -> None:
+    """Rounding is the mean square of what computing the same trials otherwise changes; equal machines have none."""
+    exact = closed_form.loss
+    monkeypatch.setattr(runner, "drive", serve_all)
+    monkeypatch.setattr(closed_form, "loss", lambda given, step: exact(given, step) * (1 + given["pause"]))
+    monkeypatch.setattr(closed_form.ClosedForm, "rounded_otherwise", lambda self, given: {**given, "pause": 0.001})
+    (study,) = load_studies(there)
+    study.columns["loss"][0] *= factor
+    study.columns["device"] = [device or name for name in study.columns["device"]]
+    export.write([study], there.with_name("changed.parquet"))
+    status, output, _ = ablate("verify", "changed.parquet", "--sample", "6", "--json")
+    (trial,) = [one for one in json.loads(output)["trials"] if one["id"] == study.columns["id"][0]]
+    assert (status, trial["outcome"]) == (int(outcome == "differs"), outcome)
+    if device:
+        squares = []
+        for rate, seed in zip([0.5] * 3 + [0.25] * 3, [0, 1, 2] * 2, strict=True):
+            squares.append((0.001 * ((1 - rate) ** 3 + rate * seed / 1000)) ** 2)
+        assert trial["metrics"]["loss"]["rounding"] == pytest.approx(3 * fmean(squares) ** 0.5)
 
 
 FAILS = "import os\nassert 'FAIL' not in os.environ, 'no license'\n" + commands.SCRIPT
