@@ -6,10 +6,8 @@ from pathlib import Path
 
 from ablations.jobs import Job, jobs
 from ablations.study.naming import ALL_ARMS
-from results.statistics.race import stopped_trials
 from results.store import ledger
 from results.store.schemas import Plan
-from results.study_results import load_plans
 
 NO_CHILD = "by the race, as no arm that starts from it goes on"
 
@@ -20,9 +18,11 @@ def left_out(runs: Path, plans: Iterable[Plan]) -> dict[str, str]:
     racing = [plan for plan in plans if plan.race]
     if not racing:
         return {}
+    from results.statistics.race import stopped_trials  # late: loads NumPy and SciPy, for races alone
+
     reasons: dict[str, str] = {}
     needed: set[str] = set()
-    stopped = {study.name: stopped_trials(study) for study in load_plans(runs, racing, ("correct",))}
+    stopped = stopped_trials(runs, racing)
     for plan in plans:
         of_plan = stopped.get(plan.name, {})
         reasons |= of_plan

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 from scipy import special
@@ -25,7 +26,7 @@ from results.statistics.intervals import Estimate, t_quantile
 from results.statistics.spending import sequential_p
 from results.statistics.verdict import ALPHA
 from results.store.schemas import Plan
-from results.study_results import StudyResults, rows_of
+from results.study_results import StudyResults, load_plans, rows_of
 from results.units import amount_text
 
 HOPELESS = 0.05  # chance to become better below which an arm stops
@@ -59,10 +60,13 @@ def with_stops(study: StudyResults) -> StudyResults:
     return replace(study, columns=columns)
 
 
-def stopped_trials(study: StudyResults) -> dict[str, str]:
-    """Return id -> reason of the trials that the race of a study leaves out."""
-    columns = with_stops(study).columns
-    return {trial["id"]: trial["reason"] for trial in rows_of(columns) if trial["status"] == STOPPED}
+def stopped_trials(runs: Path, racing: Sequence[Plan]) -> dict[str, dict[str, str]]:
+    """Return plan -> id -> reason of the trials that the races of plans leave out."""
+    stopped: dict[str, dict[str, str]] = {}
+    for study in load_plans(runs, racing, ("correct",)):
+        trials = rows_of(with_stops(study).columns)
+        stopped[study.name] = {trial["id"]: trial["reason"] for trial in trials if trial["status"] == STOPPED}
+    return stopped
 
 
 def saving_text(study: StudyResults) -> str:
