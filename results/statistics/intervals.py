@@ -262,9 +262,10 @@ def pooled_df(groups: Sequence[Sequence[np.ndarray]]) -> int:
     total = 0
     inflated = 0.0
     for group in groups:
-        v = sum(max(len(sample) - 1, 0) for sample in group)
+        deviating = [sample for sample in group if len(sample) > 1]
+        v = sum(len(sample) - 1 for sample in deviating)
         total += v
-        inflated += v * (1 + (len(group) - 1) / 4)
+        inflated += v * (1 + (len(deviating) - 1) / 4)
     return math.floor(total**2 / inflated + IDENTICAL) if total else 0
 
 

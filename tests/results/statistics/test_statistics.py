@@ -98,6 +98,7 @@ def test_a_pooled_spread_of_differences_from_one_baseline_has_fewer_degrees_of_f
     assert intervals.pooled_df([[five]] * 3) == 12
     assert intervals.pooled_df([[five] * 2, [five]]) == math.floor(12**2 / (8 * 1.25 + 4))
     assert intervals.pooled_df([[five[:1]], []]) == 0
+    assert intervals.pooled_df([[five[:2], *[five[:1]] * 10]]) == 1  # arms with a single seed so far do not count
 
 
 def test_the_variance_of_shared_images_is_never_negative() -> None:
