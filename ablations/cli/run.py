@@ -319,7 +319,7 @@ def verify(
     ] = None,
     recipe: Annotated[
         str | None,
-        parameters.recipe_option("The recipe whose `train` is the code, if that lies elsewhere here.", "as there"),
+        parameters.recipe_option("The recipe of their code, once you have read it.", "none: only ViTs are trained"),
     ] = None,
     runs: Annotated[Path | None, parameters.runs_option("DIR", "Train in this folder, and keep it.")] = None,
     plugin: parameters.Plugins = None,
@@ -341,21 +341,24 @@ def verify(
     refuse_csv(file)
     with ExitStack() as stack:
         source = file
+        bundle = None
         checked: list[str] = []
         drawn = seed or 0
         if bundle_files.is_bundle(file):
             bundle = bundle_files.read_bundle(file)
             source = stack.enter_context(bundle_files.temporary_results(bundle))
-            checked = verification.checked_bundle(bundle, load_studies(source))
             if seed is None:  # who packed it could not know
                 drawn = secrets.randbelow(10_000)
-        candidates = verification.reported_trials(source)
-        chosen = verification.sampled(candidates, sample, drawn)
+        studies = load_studies(source)
+        if bundle is not None:
+            checked = verification.checked_bundle(bundle, studies)
         if recipe is not None:
             trainable = read_recipe(recipe).trainable
-            chosen = [verification.with_code(claim, trainable) for claim in chosen]
-        elif source != file:
-            verification.refuse_code_of_others(file, chosen)
+            studies = [verification.with_code(study, trainable) for study in studies]
+        elif source.is_file():
+            verification.refuse_code_of_others(file, studies)
+        candidates = verification.reported_trials(source, studies)
+        chosen = verification.sampled(candidates, sample, drawn)
         if not as_json:
             print(*checked, sep="\n", end="\n" if checked else "", flush=True)
         folder = runs or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ablate-verify-")))

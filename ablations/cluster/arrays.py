@@ -93,7 +93,7 @@ def submitted_arrays(campaign: Campaign) -> list[SubmittedArray]:
     arrays = []
     for folder in store.sorted_paths(campaign.folder / "arrays"):
         with suppress(FileNotFoundError):  # refused just now, or still being written
-            arrays.append(SubmittedArray(campaign, folder, campaigns.read_sealed(folder / "intent.json", Intent)))
+            arrays.append(SubmittedArray(campaign, folder, campaigns.read_checked(folder / "intent.json", Intent)))
     return arrays
 
 

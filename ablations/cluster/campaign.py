@@ -171,10 +171,10 @@ def copy_plugin(file: Path, digest: str, folder: Path) -> Path:
 
 def load(folder: Path) -> Campaign:
     """Return the campaign in a folder. Raises FileNotFoundError if it is missing, or ValueError if it is not valid."""
-    content = read_sealed(folder / "campaign.json", Submission)
+    content = read_checked(folder / "campaign.json", Submission)
     private = Private()  # empty for other users and in campaigns of earlier versions
     with suppress(FileNotFoundError, PermissionError):
-        private = read_sealed(folder / "private.json", Private)
+        private = read_checked(folder / "private.json", Private)
     content.profile.pop("stage", None)  # a key of earlier versions
     profile = Profile.parse(content.profile | private.content(), str(folder))
     place = Place(
@@ -191,7 +191,7 @@ def load(folder: Path) -> Campaign:
     return Campaign(folder, tuple(content.plans), profile, place, arms, *origin)
 
 
-def read_sealed(path: Path, schema: type[AnySchema]) -> AnySchema:
+def read_checked(path: Path, schema: type[AnySchema]) -> AnySchema:
     """Return the content of a file as `store.read` does, with its errors. Broken then names the file's folder too."""
     try:
         return store.read(path, schema)

@@ -114,7 +114,8 @@ def zip_files(path: Path) -> dict[str, bytes]:
                     raise Broken(f"{path}: {name}: is neither stored nor deflated")
                 if name in files:
                     raise Broken(f"{path}: two files named {name}")
-                files[name] = archive.read(member)
+                with archive.open(member) as file:
+                    files[name] = file.read(member.file_size)  # `archive.read` would unpack all, and then cut it
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, RuntimeError) as error:
         raise ValueError(f"{path}: not a whole {ZIP} file ({reason(error)})") from None
     return files

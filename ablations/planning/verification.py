@@ -13,11 +13,9 @@ from typing import Any, Literal
 from ablations.jobs import Job, jobs
 from ablations.planning.bundle_files import RESULTS, SUMS, Bundle
 from ablations.planning.merging import ForeignTrial, exported_trials, recorded_trial, refuse_table
-from ablations.trainables.trainable import find
-from ablations.trainables.user_code import UserCode
+from ablations.trainables.trainable import VIT, find
 from commonfloor.files import Broken
 from results import store
-from results.load import load_studies
 from results.store import record, seals
 from results.study_results import StudyResults
 from results.tables.seal_notes import seal_notes
@@ -117,13 +115,14 @@ class Verified:
         return [f"  {self.study} {self.arm} seed {self.seed} ({self.id}): {how}", *details]
 
 
-def reported_trials(source: Path) -> dict[str, ReportedTrial]:
+def reported_trials(source: Path, studies: Iterable[StudyResults]) -> dict[str, ReportedTrial]:
     """Return trial id -> reported trial, for each ended trial of an export, or each imported trial of a run directory.
 
-    Trials that start from others are left out, as those are not in an export. Raises ValueError if no trial is left.
+    studies: what is in `source`. Trials that start from others are left out, as those are not in an export. Raises
+    ValueError if no trial is left.
     """
     by_id: dict[str, ReportedTrial] = {}
-    for study in load_studies(source):
+    for study in studies:
         refuse_table(source, study.plan)
         planned = {job.id: job for job in jobs([study.plan])}
         for trial in exported_trials(study, study.plan.trainable):
@@ -161,13 +160,18 @@ def checked_bundle(bundle: Bundle, studies: Sequence[StudyResults]) -> list[str]
     return lines
 
 
-def refuse_code_of_others(path: Path, chosen: Iterable[ReportedTrial]) -> None:
-    """Raise ValueError if a trial of a bundle would run a command or function that the bundle names."""
-    for reported in chosen:
-        if isinstance(find(reported.job.trainable), UserCode):
+def refuse_code_of_others(path: Path, studies: Iterable[StudyResults]) -> None:
+    """Raise ValueError if the plan of a study names code to train: a command, a function or a module."""
+    for study in studies:
+        if study.plan.trainable not in ("", VIT):
             raise ValueError(
-                f"{path}: {reported.study} trains code of its authors: read it, then name its recipe by --recipe FILE"
+                f"{path}: {study.name} trains code of its authors: read it, then name its recipe by --recipe FILE"
             )
+
+
+def with_code(study: StudyResults, trainable: str) -> StudyResults:
+    """Return a study whose code is another one, such as the same script in another folder."""
+    return replace(study, plan=study.plan.model_copy(update={"trainable": trainable}))
 
 
 def spread(study: StudyResults, arm: str) -> dict[str, float]:
@@ -186,13 +190,6 @@ def spread(study: StudyResults, arm: str) -> dict[str, float]:
 def sampled(candidates: Mapping[str, ReportedTrial], number: int, seed: int) -> list[ReportedTrial]:
     ids = random.Random(seed).sample(sorted(candidates), min(number, len(candidates)))
     return [candidates[trial_id] for trial_id in ids]
-
-
-def with_code(reported: ReportedTrial, trainable: str) -> ReportedTrial:
-    """Return a reported trial that other code is to train, such as the same script in another folder."""
-    return replace(
-        reported, job=replace(reported.job, trainable=trainable), trial=replace(reported.trial, trainable=trainable)
-    )
 
 
 def checked_jobs(chosen: Iterable[ReportedTrial], runs: Path) -> list[Job]:

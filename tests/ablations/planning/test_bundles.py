@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import sys
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,6 +29,7 @@ from results.store.schemas import Asked
 from results.tables import study_table
 
 WORDS = ("s.yaml", "--recipe", "r.yaml")
+CODE = WORDS[1:]
 
 
 @pytest.fixture(autouse=True)
@@ -109,14 +111,14 @@ def test_nothing_in_a_bundle_names_folders_users_or_hosts(home: Path) -> None:
 
 
 def test_a_verified_bundle_comes_out_equal(home: Path, ablate: Ablate) -> None:
-    status, output, errors = ablate("verify", "b.zip", "--sample", "2", "--seed", "3")
+    status, output, errors = ablate("verify", "b.zip", *CODE, "--sample", "2", "--seed", "3")
     assert status == 0, errors
     digest = hashlib.sha256(next(home.glob("runs/seals/*")).read_bytes()).hexdigest()
     assert output.startswith(f"b.zip: 8 files, each with the hash of SHA256SUMS\nseal of s@r: SHA-256 {digest}\n")
     assert "recipes/r.yaml: not the sealed file, byte for byte" in output
     assert "sealed before the first result" in output
     assert output.count("identical: weights and metrics") == 2
-    seeds = {json_output(ablate, "verify", "b.zip", "--sample", "1")["seed"] for _ in range(3)}
+    seeds = {json_output(ablate, "verify", "b.zip", *CODE, "--sample", "1")["seed"] for _ in range(3)}
     assert len(seeds) > 1
 
 
@@ -226,3 +228,32 @@ def test_files_that_an_export_names_are_not_packed(home: Path) -> None:
     packed = bundles.pack(load_studies(home / "all.parquet"), home / "all.parquet")
     assert [name for name in packed if name.startswith(("plugins", "studies", "recipes"))] == []
     assert b"secret.py: is not on the machine that packed this" in packed["README.md"]
+
+
+def test_no_module_that_a_bundle_or_an_export_names_is_imported(
+    home: Path, ablate: Ablate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "evil.py").write_text("open('harmed', 'w')")
+    monkeypatch.syspath_prepend(home)
+    (study,) = load_studies(home / "runs")
+    study = replace(study, plan=study.plan.model_copy(update={"trainable": "evil:X", "seals": []}))
+    export.write([study], home / "evil.parquet")
+    rewrite(home / "evil.zip", {"results.parquet": (home / "evil.parquet").read_bytes()}, summed=True)
+    for source in ("evil.parquet", "evil.zip"):
+        assert "trains code of its authors" in refusal(ablate, "verify", source)
+    assert not (home / "harmed").exists()
+
+
+def test_no_more_is_unpacked_than_an_archive_states(tmp_path: Path) -> None:
+    stated, real = 10, 2**23
+    with zipfile.ZipFile(tmp_path / "c.zip", "w") as archive:
+        archive.writestr("x", bytes(real), zipfile.ZIP_DEFLATED)
+    payload = (tmp_path / "c.zip").read_bytes()
+    (tmp_path / "c.zip").write_bytes(payload.replace(real.to_bytes(4, "little"), stated.to_bytes(4, "little")))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="not a whole"):
+            bundle_files.read_bundle(tmp_path / "c.zip")
+        assert tracemalloc.get_traced_memory()[1] < real / 4
+    finally:
+        tracemalloc.stop()

@@ -14,10 +14,12 @@ from in_process import Ablate, json_output, refusal
 from run_trials import serve_all
 
 from ablations.execution import runner
-from ablations.planning.verification import reported_trials, sampled
+from ablations.planning.verification import ReportedTrial, reported_trials, sampled
 from results import export, store
 from results.load import load_studies
 from results.study_results import StudyResults
+
+CODE = STUDY_HERE[1:]  # the recipe, by which the code of others is run
 
 
 @pytest.fixture
@@ -30,6 +32,11 @@ def there(tmp_path: Path, ablate: Ablate) -> Path:
     return tmp_path / "there"
 
 
+def reported(runs: Path) -> dict[str, ReportedTrial]:
+    source = runs.with_suffix(".parquet")
+    return reported_trials(source, load_studies(source))
+
+
 def changed(runs: Path, column: str, value: float | str) -> StudyResults:
     """Export a study as `changed.parquet` with one value of its first trial changed. A number is a factor."""
     (study,) = load_studies(runs)
@@ -40,10 +47,10 @@ def changed(runs: Path, column: str, value: float | str) -> StudyResults:
 
 
 def test_trials_that_come_out_equal_are_so_reported(there: Path, tmp_path: Path, ablate: Ablate) -> None:
-    found = json_output(ablate, "verify", "there.parquet", "--sample", "4", "--runs", "anew")
+    found = json_output(ablate, "verify", "there.parquet", *CODE, "--sample", "4", "--runs", "anew")
     assert (found["candidates"], [one["outcome"] for one in found["trials"]]) == (6, ["identical"] * 4)
     assert {one["id"] for one in found["trials"]} == {path.name for path in (tmp_path / "anew/trials").iterdir()}
-    status, output, _ = ablate("verify", "there.parquet")
+    status, output, _ = ablate("verify", "there.parquet", *CODE)
     assert (status, output.count("identical: weights and metrics")) == (0, 3)
     assert output.startswith("there.parquet: 3 of 6 trials trained anew (--seed 0)\n")
     assert output.endswith("3 equal, 0 not\n")
@@ -57,10 +64,10 @@ def test_a_difference_stands_beside_the_sd_over_seeds(
     there: Path, ablate: Ablate, column: str, value: float | str, outcome: str
 ) -> None:
     study = changed(there, column, value)
-    status, output, _ = ablate("verify", "changed.parquet", "--sample", "6", "--json")
+    status, output, _ = ablate("verify", "changed.parquet", *CODE, "--sample", "6", "--json")
     assert (status, f'"outcome": "{outcome}"' in output) == (int(outcome == "differs"), True)
     assert output.count('"outcome": "identical"') == 5
-    output = ablate("verify", "changed.parquet", "--sample", "6")[1]
+    output = ablate("verify", "changed.parquet", *CODE, "--sample", "6")[1]
     if outcome == "differs":
         deviation = study.trials[study.trials["arm"] == "rate=0.5"]["loss"].std()
         assert "rate=0.5 seed 0" in output
@@ -70,7 +77,7 @@ def test_a_difference_stands_beside_the_sd_over_seeds(
 
 
 def test_the_seed_chooses_the_trials(there: Path) -> None:
-    found = reported_trials(there.with_suffix(".parquet"))
+    found = reported(there)
     chosen = {seed: [claim.job.id for claim in sampled(found, 2, seed)] for seed in range(9)}
     assert len({*map(tuple, chosen.values())}) > 1
     assert [claim.job.id for claim in sampled(found, 2, 3)] == chosen[3]
@@ -92,18 +99,20 @@ def test_of_a_run_directory_imported_trials_are_chosen(there: Path, ablate: Abla
 
 def test_a_trial_that_was_trained_there_does_not_count_as_trained_anew(there: Path, ablate: Ablate) -> None:
     """A trial that would only be resumed does not count either."""
-    message = refusal(ablate, "verify", "there.parquet", "--runs", "there")
+    message = refusal(ablate, "verify", "there.parquet", *CODE, "--runs", "there")
     assert message.startswith(f"ablate: --runs {there}: has trial ")
     for path in there.glob("trials/*/result.json"):
         path.unlink()
-    assert "already: give another folder" in refusal(ablate, "verify", "there.parquet", "--runs", "there")
+    assert "already: give another folder" in refusal(ablate, "verify", "there.parquet", *CODE, "--runs", "there")
 
 
 def test_the_folder_of_the_code_may_hold_the_run_directory(tmp_path: Path, ablate: Ablate) -> None:
     commands.planned(tmp_path / "code", recipe=f"{commands.RECIPE}    code: [.]\n", study=commands.ONE_ARM)
     assert ablate("run", "code/s.yaml", "--recipe", "code/r.yaml", "--runs", "code/runs")[0] == 0
     assert ablate("export", "--runs", "code/runs", "--out", "all.parquet")[0] == 0
-    status, output, errors = ablate("verify", "all.parquet", "--sample", "1", "--runs", "code/anew")
+    status, output, errors = ablate(
+        "verify", "all.parquet", "--recipe", "code/r.yaml", "--sample", "1", "--runs", "code/anew"
+    )
     assert (status, "1 equal, 0 not" in output) == (0, True), errors
 
 
@@ -113,7 +122,7 @@ def test_other_machines_are_named(there: Path, ablate: Ablate) -> None:
     study.columns["device"] = ["A core"] * 6
     study.columns["loss"][0] *= 2
     export.write([study], there.with_name("changed.parquet"))
-    output = ablate("verify", "changed.parquet", "--sample", "6")[1]
+    output = ablate("verify", "changed.parquet", *CODE, "--sample", "6")[1]
     assert "  device: A core there, " in output
     assert "judge it by the sd over seeds" in output
 
@@ -134,7 +143,7 @@ def test_another_machine_may_differ_by_the_rounding_that_is_measured(
     study.columns["loss"][0] *= factor
     study.columns["device"] = [device or name for name in study.columns["device"]]
     export.write([study], there.with_name("changed.parquet"))
-    status, output, _ = ablate("verify", "changed.parquet", "--sample", "6", "--json")
+    status, output, _ = ablate("verify", "changed.parquet", *CODE, "--sample", "6", "--json")
     (trial,) = [one for one in json.loads(output)["trials"] if one["id"] == study.columns["id"][0]]
     assert (status, trial["outcome"]) == (int(outcome == "differs"), outcome)
     if device:
@@ -155,10 +164,10 @@ def test_code_in_another_folder_is_named_by_the_recipe(
         commands.planned(tmp_path / folder, FAILS, study=commands.ONE_ARM)
     assert ablate("run", "there/s.yaml", "--recipe", "there/r.yaml", "--runs", "there/runs")[0] == 0
     assert ablate("export", "--runs", "there/runs", "--out", "all.parquet")[0] == 0
-    assert "metrics equal (no weights are known)" in ablate("verify", "all.parquet", "--sample", "1")[1]
+    command = ("verify", "all.parquet", "--sample", "1")
+    assert "trains code of its authors: read it, then name its recipe by --recipe FILE" in refusal(ablate, *command)
+    assert "metrics equal (no weights are known)" in ablate(*command, "--recipe", "there/r.yaml")[1]
     shutil.rmtree(tmp_path / "there")
-    message = refusal(ablate, "verify", "all.parquet")
-    assert "there: the folder of the code is not on this machine" in message
     status, output, errors = ablate("verify", "all.parquet", "--recipe", "here/r.yaml", "--sample", "2")
     assert (status, "2 equal, 0 not" in output) == (0, True), errors
     monkeypatch.setenv("FAIL", "1")
@@ -185,5 +194,5 @@ def test_an_unfinished_trial_is_no_candidate(there: Path) -> None:
     (study,) = load_studies(there)
     study.columns["status"][:2] = ["failed", "missing"]
     export.write([study], there.with_suffix(".parquet"))
-    assert len(reported_trials(there.with_suffix(".parquet"))) == 4
-    assert store.trial(there, study.columns["id"][0]).id not in reported_trials(there.with_suffix(".parquet"))
+    assert len(reported(there)) == 4
+    assert store.trial(there, study.columns["id"][0]).id not in reported(there)
