@@ -28,6 +28,7 @@ ONE_BUDGET = 1.04  # largest ratio of training FLOPs within a budget: 2% to eith
 FAILED = 0.025  # share of draws without a minimum that no interval allows
 TAILS = (0.025, 0.975)
 DURATIONS = ("steps", "epochs")
+LARGEST_LOG = 700.0  # of a size; exp of more than 709 overflows
 BASE = "baseline"
 ALL = "all"
 
@@ -286,7 +287,7 @@ class Profile:
     @cached_property
     def optimum(self) -> float | None:
         """The size at which the mean error is lowest, or None if the parabola has no minimum among the sizes."""
-        best = float(np.exp(self.lowest(self.measured.means[None])[0]))
+        best = float(sizes_at(self.lowest(self.measured.means[None])[0]))
         return best if self.sizes.min() <= best <= self.sizes.max() else None
 
     @property
@@ -301,7 +302,7 @@ class Profile:
         ends = ratio.interval() if ratio else None
         if ends is None:
             return None
-        low, high = np.exp(np.log(self.sizes).mean() + np.array(ends))
+        low, high = sizes_at(np.log(self.sizes).mean() + np.array(ends))
         return float(low), float(high)
 
     @property
@@ -315,17 +316,21 @@ class Profile:
         return "the parabola has no minimum among the sizes trained"
 
 
+def sizes_at(logs: np.ndarray) -> np.ndarray:
+    """Return sizes by their logarithms, which of a nearly flat parabola may be any number."""
+    return np.asarray(np.exp(np.clip(logs, -LARGEST_LOG, LARGEST_LOG)))
+
+
 @dataclass(frozen=True)
 class Growth:
     """A power law of the best size over compute: size = k C^p.
 
-    lines (2, 1 + draws): p and the logarithm of the size at `unit`, of the means and then of the draws with a minimum
-    at every budget. failed: the number of other draws.
+    lines (2, 1 + draws): p and log k, of the means and then of the draws with a minimum at every budget. failed: the
+    number of other draws.
     """
 
     budgets: np.ndarray
     lines: np.ndarray
-    unit: float
     failed: int
 
     @property
@@ -333,26 +338,23 @@ class Growth:
         return float(self.lines[0, 0])
 
     @property
-    def is_bounded(self) -> bool:
-        """Whether few enough draws failed for an interval."""
-        return self.failed <= FAILED * DRAWS
-
-    @property
     def why(self) -> str:
         """Why there is no interval, or ""."""
-        return "" if self.is_bounded else f"no interval: {self.failed} of {DRAWS} draws lack a minimum at some budget"
+        if self.failed <= FAILED * DRAWS:
+            return ""
+        return f"no interval: {self.failed} of {DRAWS} draws lack a minimum at some budget"
 
     @property
     def interval(self) -> Interval | None:
         """The 95% interval of the exponent, or None if too many draws failed."""
-        if not self.is_bounded:
+        if self.why:
             return None
         low, high = np.quantile(self.lines[0, 1:], TAILS)
         return float(low), float(high)
 
     def sizes(self, compute: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the best sizes (points,) at `compute` (points,), and both ends of their 95% intervals."""
-        found = np.exp(self.lines[1] + np.log(compute / self.unit)[:, None] * self.lines[0])  # (points, lines)
+        found = sizes_at(self.lines[1] + np.log(compute)[:, None] * self.lines[0])  # (points, lines)
         low, high = np.quantile(found[:, 1:], TAILS, axis=1)
         return found[:, 0], low, high
 
@@ -379,9 +381,7 @@ def power_of(profiles: Sequence[Profile], measured: Measured) -> Growth | str:
     if not found[0]:
         return f"the {measured.seeds} seeds of all budgets have no minimum at each"
     budgets = np.array([profile.compute for profile in profiles])
-    unit = float(np.exp(np.log(budgets).mean()))
-    lines = np.polyfit(np.log(budgets / unit), best[:, found], 1)
-    return Growth(budgets, lines, unit, int((~found).sum()))
+    return Growth(budgets, np.polyfit(np.log(budgets), best[:, found], 1), int((~found).sum()))
 
 
 def profiles_of(study: StudyResults) -> dict[str, list[Profile]]:

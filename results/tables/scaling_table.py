@@ -1,7 +1,6 @@
 """The tables of fits over training compute: a law for each group of arms, and the best size at each budget."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 from results.records import BestSize, Interval, Scaling, ScalingLaw, SizeGrowth, Table
 from results.statistics import scaling, tuning
@@ -14,6 +13,7 @@ from results.tables.formats import Cell, Grid
 from results.units import count_text
 
 LAWS, BEST = "families", "isoflop"  # the kinds of figure with fits
+TWO_DECIMALS = "{:z.2f}".format
 SEEDS = "95% intervals over seeds, not adjusted; they do not say whether the fit holds"
 
 
@@ -108,9 +108,9 @@ def law_grid(plan: Plan, laws: Sequence[ScalingLaw], metric: Metric) -> Grid:
             grid.closing.append(f"No law of {label}: {law.why}.")
             continue
         cells = [str(law.n), str(law.sizes), range_text(law.compute)]
-        cells.append(with_interval(law.b, law.b_ci95, "{:.2f}".format))
+        cells.append(with_interval(law.b, law.b_ci95, TWO_DECIMALS))
         cells.append(with_interval(law.c, law.c_ci95, metric.value_text))
-        cells.append(with_interval(law.b_without_c, law.b_without_c_ci95, "{:.2f}".format))
+        cells.append(with_interval(law.b_without_c, law.b_without_c_ci95, TWO_DECIMALS))
         cells.append(f"{law.misses:.1%}")
         grid.rows.append([Cell(label, law.group, law_notes(law)), *map(Cell, cells)])
     return grid
@@ -147,13 +147,17 @@ def best_grid(plan: Plan, fits: Scaling) -> Grid:
         notes = list(filter(None, [best.why]))
         grid.rows.append([Cell(current_style().label(best.size), best.size, notes), *map(Cell, cells)])
     for growth in fits.growth:
-        text = f"No growth of {current_style().label(growth.size)}: {growth.why}."
-        if growth.exponent is not None:
-            exponent = with_interval(growth.exponent, growth.ci95, "{:.2f}".format)
-            text = f"Best {current_style().label(growth.size)} over {growth.budgets} budgets: as C^{exponent}"
-            text += f" ({growth.why})." if growth.why else "."
-        grid.closing.append(text)
+        grid.closing.append(growth_sentence(growth, current_style().label(growth.size)))
     return grid
+
+
+def growth_sentence(growth: SizeGrowth, name: str, write: Callable[..., str] = TWO_DECIMALS) -> str:
+    """Return the power law of a best size, or why there is none. name: of the size. write: formats a number."""
+    if growth.exponent is None:
+        return f"No power law of the best {name}: {growth.why}."
+    exponent = with_interval(growth.exponent, growth.ci95, write)
+    missing = f" ({growth.why})" if growth.why else ""
+    return f"Best {name}: as C^{exponent} over {growth.budgets} budgets, within them only{missing}."
 
 
 def best_text(best: BestSize) -> str:
@@ -180,6 +184,6 @@ def range_text(compute: Interval) -> str:
     return " to ".join(count_text(round(end)) for end in compute)
 
 
-def with_interval(value: float | None, interval: Interval | None, text: Any) -> str:
-    """Return a number with its interval, such as "0.31 [0.24, 0.40]". text: formats a number."""
-    return f"{text(value)} {interval_text(interval, text)}".strip()
+def with_interval(value: float | None, interval: Interval | None, write: Callable[..., str]) -> str:
+    """Return a number with its interval, such as "0.31 [0.24, 0.40]". write: formats a number."""
+    return f"{write(value)} {interval_text(interval, write)}".strip()

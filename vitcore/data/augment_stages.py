@@ -345,7 +345,7 @@ class TimmDistortion(RandomDistortion):
     def check(cls, config: Settings, options: TimmRandAugmentOptions) -> None:
         super().check(config, options)
         if options.magnitude > options.most:
-            raise ConfigError(f"augment.magnitude={options.magnitude:g}: above 10 with augment.increasing=false alone")
+            raise ConfigError(f"augment.magnitude={options.magnitude:g}: above 10 only with augment.increasing=false")
 
     def chosen(self, rng_keys: Tensor) -> Tensor:
         operations = 1 + integers_on_cpu(len(self.operations) - 1, rng_keys, site_code("operation"), self.layers)

@@ -1,15 +1,17 @@
 """The kind of figure that draws the metric over the size of a model at equal training compute: `isoflop`."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from results.figures import plots
-from results.figures.frame import metric_label
+from results.figures.frame import metric_label, minus_text
 from results.figures.kinds import FigureKind
-from results.figures.kinds.over_compute import DRAWN, metric_from_error, with_ends
+from results.figures.kinds.over_compute import DRAWN, metric_from_error
 from results.figures.page import FAINT, GREY, add_panels, draw_legend
 from results.records import Table
 from results.statistics import scaling
@@ -17,6 +19,7 @@ from results.statistics.scaling import MIN_SEEDS, MIN_SIZES, Growth, Profile
 from results.store.schemas import Metric
 from results.study_results import StudyResults
 from results.style import current_style
+from results.tables.scaling_table import growth_sentence
 
 WHAT = (
     "Curves: a parabola of the error over log size at each training budget. Diamonds: its minimum with a 95% interval "
@@ -36,14 +39,13 @@ def draw_isoflop(study: StudyResults, table: Table, figure: Figure) -> list[str]
         ax.text(0.5, 0.5, "no budget to fit yet", color=GREY, ha="center", va="center", transform=ax.transAxes)
         return [f"A fit needs {MIN_SIZES} sizes at equal training FLOPs, and {MIN_SEEDS} seeds that finished at all."]
     axes = add_panels(figure, 2 * len(profiles), 2.6, rows=len(profiles))
-    notes = [WHAT]
     for size, over_size, over_compute in zip(profiles, axes[::2], axes[1::2], strict=True):
         name = plots.axis_name(size)
         draw_profiles(profiles[size], table, over_size, name)
-        growth = scaling.growth_of(profiles[size], study)
-        draw_best(profiles[size], growth, over_compute, name)
-        notes.append(growth_note(name, growth))
-    return notes
+        draw_best(profiles[size], scaling.growth_of(profiles[size], study), over_compute, name)
+    assert table.scaling
+    write = partial(minus_text, digits=2)
+    return [WHAT, *(growth_sentence(growth, plots.axis_name(growth.size), write) for growth in table.scaling.growth)]
 
 
 def draw_profiles(profiles: Sequence[Profile], table: Table, ax: Axes, name: str) -> None:
@@ -57,7 +59,7 @@ def draw_profiles(profiles: Sequence[Profile], table: Table, ax: Axes, name: str
     ax.set(ylabel=metric_label(metric), ylim=plots.metric_limits(metric, values.min(), values.max(), 0.08))
     plots.set_log_ticks(ax.xaxis, *ax.get_xlim())
     unit, flops = plots.flops_unit(max(profile.compute for profile in profiles))
-    for profile, own, colour in zip(profiles, seeds, colours(profiles), strict=True):
+    for profile, own, colour in zip(profiles, seeds, colours(), strict=False):
         for arm, size in zip(profile.arms, profile.sizes, strict=True):
             interval = rows[arm.name].ci95
             if interval:
@@ -101,7 +103,7 @@ def draw_best(profiles: Sequence[Profile], growth: Growth | str, ax: Axes, name:
     ax.set(xlabel=f"training compute ({flops}), log scale", ylabel=f"best {name}")
     plots.set_log_ticks(ax.xaxis, *limits[0])
     plots.set_log_ticks(ax.yaxis, *limits[1])
-    for profile, colour in zip(profiles, colours(profiles), strict=True):
+    for profile, colour in zip(profiles, colours(), strict=False):
         if profile.optimum is None:
             continue
         at = profile.compute / unit
@@ -113,23 +115,12 @@ def draw_best(profiles: Sequence[Profile], growth: Growth | str, ax: Axes, name:
         drawn = np.geomspace(growth.budgets.min(), growth.budgets.max(), DRAWN)
         middle, low, high = growth.sizes(drawn)
         ax.plot(drawn / unit, middle, color=GREY, zorder=1)
-        if growth.is_bounded:
+        if growth.interval:
             ax.fill_between(drawn / unit, low, high, color=GREY, alpha=0.12, linewidth=0)
 
 
-def colours(profiles: Sequence[Profile]) -> list[str]:
-    palette = current_style().palette
-    return [palette[k % len(palette)] for k in range(len(profiles))]
-
-
-def growth_note(name: str, growth: Growth | str) -> str:
-    if isinstance(growth, str):
-        return f"No power law of the best {name}: {growth}."
-    text = f"Best {name}: as C^{growth.exponent:.2f}"
-    if growth.interval:
-        text = f"Best {name}: as C^{with_ends(growth.exponent, growth.interval, 2)}"
-    why = f" ({growth.why})" if growth.why else ""
-    return f"{text} over {len(growth.budgets)} budgets, within them only{why}."
+def colours() -> Iterator[str]:
+    return itertools.cycle(current_style().palette)
 
 
 ISOFLOP = FigureKind(draw_isoflop)

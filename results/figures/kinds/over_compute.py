@@ -12,12 +12,14 @@ from results.figures import plots
 from results.figures.frame import arms_frame, minus_text, one_series_per_arm, seeds_frame
 from results.figures.kinds import FigureKind
 from results.figures.page import GREY, add_panels, draw_legend
-from results.records import Interval, Table
+from results.records import Table
 from results.statistics import scaling
 from results.statistics.scaling import BASE, FURTHER, Law, group_of, scaled_dimension, training_flops
 from results.store.schemas import Metric
 from results.study_results import StudyResults
 from results.style import current_style
+from results.tables.cell_text import unit_suffix
+from results.tables.scaling_table import with_interval
 
 RESOLVED_MARKS = "Filled marks differ from the baseline (Holm-adjusted p < 0.05); open ones do not, or cannot be told."
 DRAWN = 40  # points of a fitted curve
@@ -75,7 +77,7 @@ def draw_families(study: StudyResults, table: Table, figure: Figure) -> list[str
         ax.plot([], [], color=GREY, linestyle="--", label="beyond the data")
     plots.draw_spread_absences(frame, ax)
     draw_legend(ax)
-    return [FAMILY_MARKS, *law_notes(frame, laws)]
+    return [FAMILY_MARKS, *law_notes(frame, laws, metric)]
 
 
 def families_frame(study: StudyResults, table: Table) -> pd.DataFrame:
@@ -103,7 +105,7 @@ def metric_from_error(error: np.ndarray, metric: Metric) -> np.ndarray:
     return metric.scale * (1 - error if metric.is_accuracy else error)
 
 
-def law_notes(frame: pd.DataFrame, laws: Mapping[str, Law | str]) -> list[str]:
+def law_notes(frame: pd.DataFrame, laws: Mapping[str, Law | str], metric: Metric) -> list[str]:
     """Return notes with the exponents and limits of the laws, and on groups without one. laws: by group."""
     described = []
     without: dict[str, list[str]] = {}
@@ -111,7 +113,7 @@ def law_notes(frame: pd.DataFrame, laws: Mapping[str, Law | str]) -> list[str]:
         label = str(rows["line"].iloc[0])
         law = laws[str(group)]
         if isinstance(law, Law):
-            described.append(f"{label} {law_text(law, int(rows['planned'].max()))}")
+            described.append(f"{label} {law_text(law, int(rows['planned'].max()), metric)}")
         else:
             without.setdefault(law, []).append(label)
     notes = [f"No fit, {why}: {', '.join(labels)}." for why, labels in without.items()]
@@ -124,19 +126,16 @@ def law_notes(frame: pd.DataFrame, laws: Mapping[str, Law | str]) -> list[str]:
     return [f"{law}. {'; '.join(described)}.", *notes]
 
 
-def law_text(law: Law, planned: int) -> str:
+def law_text(law: Law, planned: int, metric: Metric) -> str:
     """Return b and c with their intervals, and the number of seeds if it is not the planned number."""
-    text = f"b {with_ends(law.b, law.b_interval, 2)}, c {with_ends(law.c, law.c_interval, 3)}"
+    write = partial(minus_text, digits=2)
+    c = with_interval(law.c, law.c_interval, metric.value_text)
+    text = f"b {with_interval(law.b, law.b_interval, write)}, c{unit_suffix(metric)} {c}"
     if law.c_interval[0] == 0:
-        slope, ends = law.slope
-        text += f", which may be 0: then b {with_ends(slope, ends, 2)}"
+        text += f", which may be 0: then b {with_interval(*law.slope, write)}"
     if law.measured.seeds != planned:
         text += f" ({law.measured.seeds} of {planned} seeds)"
     return text
-
-
-def with_ends(value: float, ends: Interval, digits: int) -> str:
-    return f"{minus_text(value, digits)} [{', '.join(minus_text(end, digits) for end in ends)}]"
 
 
 def draw_scaling(study: StudyResults, table: Table, figure: Figure) -> list[str]:

@@ -134,6 +134,19 @@ def test_no_best_size_lies_beyond_the_sizes_trained_or_in_noise() -> None:
     assert flat.why
 
 
+def test_a_parabola_that_is_straight_or_nearly_so_overflows_nothing() -> None:
+    logs = np.log([16.0, 32.0, 64.0, 128.0]) - np.log([16.0, 32.0, 64.0, 128.0]).mean()
+    compute = np.full(4, 1e12)
+    straight = Measured(compute, 0.4 - 0.05 * logs + np.zeros((3, 1)))
+    assert Profile([], np.exp(logs), straight).optimum is None
+    curvature = 0.001 * (1 + 1.0185 * np.array([[-1.0], [-0.5], [0.0], [0.5], [1.0]]))  # p is just below 0.05
+    interval = Profile([], np.exp(logs), Measured(compute, 0.4 - 0.01 * logs + curvature * logs**2)).interval
+    assert interval is not None
+    assert 1e100 < interval[1] < np.inf
+    steep = Growth(np.array([1e12]), np.array([[0.3, 400.0], [0.0, 0.0]]), 0)
+    assert np.isfinite(steep.sizes(np.array([1e12]))).all()
+
+
 def test_budgets_are_equal_within_two_percent_to_either_side() -> None:
     study = at_equal_compute()
     for factors, budgets in (({128: 1.019, 256: 0.981}, [5] * 4), ({128: 1.1, 256: 1.1}, [])):
