@@ -117,7 +117,7 @@ def next_seed(streams: dict[str, Stream]) -> int:
 
 
 def check_declared(known: Proposed, asked: Asked, metric: str, stream: Stream) -> None:
-    """Raise ValueError if an open or decided proposal was declared otherwise, or can no longer be decided."""
+    """Raise ValueError if a proposal was declared otherwise, or is open and can no longer be decided."""
     proposal = known.proposal
     declared = {"metric": proposal.metric, "margin": proposal.margin, "steps": proposal.steps}
     now = {"metric": metric, "margin": asked.margin, "steps": asked.steps}
@@ -127,7 +127,13 @@ def check_declared(known: Proposed, asked: Asked, metric: str, stream: Stream) -
                 f"proposal {proposal.number} of stream {stream.name} was declared with {name} {as_text(value)}, not "
                 f"{as_text(now[name])}: a test that has begun is not changed"
             )
-    if known.decision is None and stream.current.key != proposal.baseline.key:
+    if known.decision is None:
+        check_baseline(proposal, stream)
+
+
+def check_baseline(proposal: Proposal, stream: Stream) -> None:
+    """Raise ValueError if another proposal was kept since this one was made."""
+    if stream.current.key != proposal.baseline.key:
         raise ValueError(
             f"proposal {proposal.number} of stream {stream.name}: its baseline was replaced meanwhile: propose the "
             f"change to {stream.current.text}"
@@ -214,7 +220,10 @@ def gain_of(measured: Estimate, proposal: Proposal) -> Estimate:
 
 
 def answer(proposed: Proposed, stream: str, runs: Path) -> GateLook:
-    """Return the answer after the next step, all of whose trials are over, and write it to the ledger."""
+    """Return the answer after the next step, all of whose trials are over, and write it to the ledger.
+
+    Raises ValueError if another process has kept another proposal meanwhile.
+    """
     proposal = proposed.proposal
     step = next_step(proposed)
     measured, diverged = change(proposal, proposal.seeds_of_step(step), runs)
@@ -228,6 +237,7 @@ def answer(proposed: Proposed, stream: str, runs: Path) -> GateLook:
         now = gate_files.read_streams(runs)[stream]
         proposed.looks[:] = now.proposals[proposal.number - 1].looks
         if next_step(proposed) == step and proposed.decision is None:  # no other process has answered
+            check_baseline(proposal, now)
             look = GateLook(
                 step=step,
                 time=timestamp(),

@@ -23,6 +23,7 @@ FOLDER = "gates"
 Record = TypeVar("Record", Proposal, GateLook)
 TURNS = ".turns"
 TURN_SECONDS = 60.0
+PROPOSED = -1  # the step of a proposal, before those of its answers
 NAME = re.compile(r"(\d{4,9})(?:-(\d+))?\.json")
 
 
@@ -106,7 +107,7 @@ def read_streams(runs: Path) -> dict[str, Stream]:
     """Return all streams by name. Raises Broken if a file is damaged or missing, NewerSchema if it is too new."""
     streams = {}
     for folder in sorted_paths(runs / FOLDER):
-        if folder.name != TURNS:
+        if folder.is_dir() and folder.name != TURNS:
             streams[folder.name] = read_stream(folder)
     return streams
 
@@ -123,20 +124,19 @@ def read_plans(runs: Path) -> list[Plan]:
 
 def read_stream(folder: Path) -> Stream:
     stream = Stream(folder.name)
-    for path in sorted_paths(folder):  # 0003-1.json before 0003.json
-        match = NAME.fullmatch(path.name)
-        if match and match[2] is None:
-            stream.proposals.append(Proposed(read_record(path, Proposal)))
+    files = []
     for path in sorted_paths(folder):
         match = NAME.fullmatch(path.name)
-        if match and match[2] is not None:
-            if int(match[1]) > len(stream.proposals):
-                raise Broken(f"{path}: its proposal is missing")
-            stream.proposals[int(match[1]) - 1].looks.append(read_record(path, GateLook))
-    for number, proposed in enumerate(stream.proposals, 1):
-        if proposed.proposal.number != number:
-            raise Broken(f"{folder}: proposal {number} is missing: restore it, or begin another stream")
-        proposed.looks.sort(key=lambda look: look.step)
+        if match:
+            files.append((int(match[1]), int(match[2] or PROPOSED), path))
+    for number, step, path in sorted(files):  # a proposal, then its answers
+        known = len(stream.proposals)
+        if number != known + (step == PROPOSED):
+            raise Broken(f"{folder}: proposal {known + 1} is missing: restore it, or begin another stream")
+        if step == PROPOSED:
+            stream.proposals.append(Proposed(read_record(path, Proposal)))
+        else:
+            stream.proposals[-1].looks.append(read_record(path, GateLook))
     return stream
 
 

@@ -1,5 +1,6 @@
 """The command `ablate gate`, which decides whether a proposed change is kept."""
 
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -132,7 +133,10 @@ def read_sides(
 
 def read_side(word: str | None, recipe: str | None, data_dir: Path | None) -> Side:
     """Return what a word stands for: settings on the recipe, or a recipe. None is the recipe itself."""
-    request = parse_words(word.split(",") if word and "=" in word else [], recipe)
+    settings = []
+    if word and "=" in word:
+        settings = re.split(r",(?=[\w.]+=)", word)  # not within a list
+    request = parse_words(settings, recipe)
     request.check_overrides()
     if request.studies or request.margin is not None:
         raise ValueError(f"{word}: settings KEY=VALUE,KEY=VALUE, or the name or file of a recipe")

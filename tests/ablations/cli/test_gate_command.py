@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from in_process import Ablate, refusal
 
+from ablations.cli.gates import command
 from ablations.decisions import gate as decisions
 from results.statistics import stream
 from results.store import gate_files
+from results.store.schemas.gates import Proposal
 from results.study_results import StudyResults
 
 FUNCTION = """
@@ -128,6 +130,26 @@ def test_an_open_proposal_ends_when_its_baseline_is_replaced(gate: Gate, ablate:
     assert "its baseline was replaced meanwhile: propose the change to lr=9.0" in refusal(ablate, *words)
 
 
+def test_of_two_open_proposals_one_is_kept(gate: Gate, ablate: Ablate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one trains, another process keeps the other: both gains are over the same baseline, and do not add up."""
+    train = command.train
+
+    def trained_slowly(proposal: Proposal, *rest: Any) -> None:
+        train(proposal, *rest)
+        if proposal.number == 1 and proposal.candidate.text == "lr=0.9":
+            monkeypatch.setattr(command, "train", train)
+            assert gate("lr=0.5", "lr=1.4")[1]["answer"] == "keep"
+
+    monkeypatch.setattr(command, "train", trained_slowly)
+    words = ("gate", "lr=0.5", "lr=0.9", "--recipe", "r.yaml", "--margin", "0.02", "--steps", "3,4")
+    status, output, errors = ablate(*words)
+    assert (status, output) == (2, "")
+    assert "its baseline was replaced meanwhile: propose the change to lr=1.4" in errors
+    (main,) = gate_files.read_streams(Path("runs")).values()
+    assert [proposed.is_kept for proposed in main.proposals] == [False, True]
+    assert main.current.text == "lr=1.4"
+
+
 def test_a_failed_trial_is_no_answer(gate: Gate, ablate: Ablate) -> None:
     """Its exit status is neither that of an answer nor of bad input, and the proposal stays open."""
     words = ("gate", "lr=0.5", "lr=-1", "--recipe", "r.yaml", "--margin", "0.02", "--steps", "3,4")
@@ -161,8 +183,8 @@ def test_two_revisions_of_code_are_compared(ablate: Ablate) -> None:
         f"{{description: d, train: '{train}', config: {{lr: 1}}, metrics: {{s: {{better: higher}}}}}}"
     )
     git = ("git", "-c", "user.name=n", "-c", "user.email=e@example.org")
-    for command in (("init", "-q"), ("add", "t.py"), ("commit", "-q", "-m", "first")):
-        subprocess.run([*git, *command], check=True)
+    for words in (("init", "-q"), ("add", "t.py"), ("commit", "-q", "-m", "first")):
+        subprocess.run([*git, *words], check=True)
     words = ("gate", "--recipe", "r.yaml", "--margin", "0.02", "--steps", "3,4", "--json", "--code", "HEAD", "--code")
     status, output, errors = ablate(*words, "new")
     assert status == 0, errors
