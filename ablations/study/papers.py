@@ -56,7 +56,7 @@ def paper_of(study: Study) -> Paper | None:
 
 def by_paper(studies: Iterable[Study]) -> dict[Paper | None, list[Study]]:
     """Return the studies of each paper in the order of PAPERS, then under None those of no paper."""
-    groups: dict[Paper | None, list[Study]] = {paper: [] for paper in (*PAPERS, None)}
+    groups: dict[Paper | None, list[Study]] = {}
     for study in studies:
-        groups[paper_of(study)].append(study)
-    return {paper: group for paper, group in groups.items() if group}
+        groups.setdefault(paper_of(study), []).append(study)
+    return {paper: groups[paper] for paper in (*PAPERS, None) if paper in groups}

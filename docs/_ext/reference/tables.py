@@ -39,37 +39,6 @@ class PublishedTable:
     studies: list[str]
     missing: str
 
-    @property
-    def title(self) -> str:
-        return f"{self.paper}, {self.table}: {self.about}"
-
-    @property
-    def covered(self) -> str:
-        if not self.studies:
-            return "no study yet"
-        return "partly" if self.missing else "whole"
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The claims of a study's source, judged by its results in a file of examples/."""
-
-    file: str
-    results: StudyResults
-    claims: PublishedComparison | None
-
-    @property
-    def text(self) -> str:
-        """The recipe and the number of claims of each verdict, in words."""
-        words = "no claims"
-        if self.claims:
-            words = ", ".join(f"{word} {count}" for word, count in sorted(self.claims.verdicts.items()))
-        return f"{self.results.name}, {self.seeds}: {words}"
-
-    @property
-    def seeds(self) -> str:
-        return amount_text(len(self.results.plan.arms[0].trials), "seed")
-
 
 def pages() -> dict[str, str]:
     return {"index.md": page([PublishedTable(**entry) for entry in strict_yaml.parse(DATA.read_text(), DATA.name)])}
@@ -80,44 +49,51 @@ def page(tables: list[PublishedTable]) -> str:
     rows = []
     sections = []
     for one in tables:
-        judged = [outcome(file, results) for study in one.studies for file, results in results_of(study)]
         source = prose(f"{papers[one.paper].title}, {one.table}: {one.about}")
         studies = ", ".join(f"[`{name}`](../studies/{name}.md)" for name in one.studies)
-        rows.append([source, studies, one.covered, prose("; ".join(each.text for each in judged)) or untrained(one)])
-        sections.append(section(one, judged))
+        covered = "partly" if one.missing else "whole"
+        rows.append([source, studies, covered, "; ".join(map(outcome, one.studies))])
+        sections += [f"## {prose(f'{one.paper}, {one.table}: {one.about}')}\n"]
+        if one.missing:
+            sections.append(f"Missing: {prose(one.missing)}.\n")
+        sections += map(results_section, one.studies)
     return "\n".join([ABOUT, table(["table", "studies", "covered", "claims on our data"], rows), *sections])
 
 
-def outcome(file: str, results: StudyResults) -> Outcome:
-    claims = published.compare_published([results]) if results.plan.claims else None
-    return Outcome(file, results, claims)
+def outcome(study: str) -> str:
+    """Return the number of claims of each verdict, for each recipe that a study was trained on, or where else it is."""
+    found = []
+    for _, results in results_of(study):
+        verdicts = claims_of(results).verdicts if results.plan.claims else {}
+        words = ", ".join(f"{verdict} {count}" for verdict, count in sorted(verdicts.items())) or "no claims"
+        found.append(prose(f"{results.name}, {seeds(results)}: {words}"))
+    if found:
+        return "; ".join(found)
+    return f"{study}: {RECORDED if f'`{study}`' in STATUS.read_text() else 'not trained by us'}"
 
 
-def section(one: PublishedTable, judged: list[Outcome]) -> str:
-    """Return what is missing, and each study's judged claims with the command that judges them."""
-    lines = [f"## {prose(one.title)}\n"]
-    if one.missing:
-        lines.append(f"Missing: {prose(one.missing)}.\n")
-    for each in judged:
-        plan = each.results.plan
-        lines.append(f"### {prose(each.results.name)}\n")
-        lines.append(f"Trained on `{plan.recipe}`: {amount_text(len(plan.arms), 'arm')} with {each.seeds} each.\n")
-        if each.claims:
-            lines.append(shell([f"ablate compare {FOLDER.name}/{each.file} published {plan.study}"]))
-            lines.append(markdown(without_study(published.claims_grid(each.claims))) + "\n")
-    if not judged:
-        lines.append(f"Claims on our data: {untrained(one)}.\n")
+def results_section(study: str) -> str:
+    """Return a study's judged claims, for each recipe that it was trained on, with the command that judges them."""
+    lines = []
+    for file, results in results_of(study):
+        plan = results.plan
+        lines.append(f"### {prose(results.name)}\n")
+        lines.append(f"Trained on `{plan.recipe}`: {amount_text(len(plan.arms), 'arm')} with {seeds(results)} each.\n")
+        if plan.claims:
+            lines.append(shell([f"ablate compare {FOLDER.name}/{file} published {study}"]))
+            lines.append(markdown(without_study(published.claims_grid(claims_of(results)))) + "\n")
     return "\n".join(lines)
+
+
+def claims_of(results: StudyResults) -> PublishedComparison:
+    return published.compare_published([results])
+
+
+def seeds(results: StudyResults) -> str:
+    return amount_text(len(results.plan.arms[0].trials), "seed")
 
 
 def without_study(grid: Grid) -> Grid:
     """Return the grid of claims of one study without its name, which is the heading, and what the page says once."""
     rows = [row[1:] for row in grid.rows]
     return replace(grid, title="", caption=[], header=grid.header[1:], numeric=grid.numeric[1:], rows=rows)
-
-
-def untrained(one: PublishedTable) -> str:
-    """Return where results stand that no file in examples/ has."""
-    status = STATUS.read_text()
-    recorded = any(f"`{study}`" in status for study in one.studies)
-    return RECORDED if recorded else "not trained by us"
