@@ -113,7 +113,7 @@ class Law:
 
     @property
     def b_interval(self) -> Interval:
-        """The 95% interval of b. It begins at 0 if a fall is not shown."""
+        """The 95% interval of b. It begins at 0 if it reaches the least exponent tried, or errors that rise."""
         low, high = np.quantile(np.where(self.drawn.a > 0, self.drawn.b, 0.0), TAILS)
         return (float(low) if low > EXPONENTS[0] * 1.001 else 0.0), float(high)
 

@@ -18,7 +18,6 @@ from results.statistics.scaling import BASE, FURTHER, Law, group_of, scaled_dime
 from results.store.schemas import Metric
 from results.study_results import StudyResults
 from results.style import current_style
-from results.tables.cell_text import unit_suffix
 from results.tables.scaling_table import with_interval
 
 RESOLVED_MARKS = "Filled marks differ from the baseline (Holm-adjusted p < 0.05); open ones do not, or cannot be told."
@@ -130,7 +129,7 @@ def law_text(law: Law, planned: int, metric: Metric) -> str:
     """Return b and c with their intervals, and the number of seeds if it is not the planned number."""
     write = partial(minus_text, digits=2)
     c = with_interval(law.c, law.c_interval, metric.value_text)
-    text = f"b {with_interval(law.b, law.b_interval, write)}, c{unit_suffix(metric)} {c}"
+    text = f"b {with_interval(law.b, law.b_interval, write)}, c {c} {metric.unit}".rstrip()
     if law.c_interval[0] == 0:
         text += f", which may be 0: then b {with_interval(*law.slope, write)}"
     if law.measured.seeds != planned:
