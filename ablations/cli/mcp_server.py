@@ -10,20 +10,20 @@ import signal
 import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import metadata
 from subprocess import DEVNULL, PIPE
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
-from pydantic import Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from ablations.cli.answer import BAD_INPUT, INTERRUPTED
 from ablations.cli.app import app
 from ablations.cli.inputs import parameters
 from commonfloor.messages import known_names, one_line
-from commonfloor.options import Options, explain
+from commonfloor.options import explain
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 Report = Callable[[float, float | None, str | None], Awaitable[None]]  # takes progress, total and message
 
 WITHHELD = {"--runs", "--json", "--format", "--probe", "--watch"}  # options that the server decides on
+STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+ASK_FOR_WRITE = "its user may start `ablate mcp --write`"
 MOST_NOTES = 20  # lines of standard error in an answer
 LONGEST_NOTE = 1 << 20  # bytes
 INSTRUCTIONS = (
@@ -49,12 +51,13 @@ a file: words=["heads.yaml"]. Settings: words=["pooling", "lr=1e-3"]."""
 class Tool:
     """A command that agents may call.
 
-    writes: whether the server must have been started with --write. fixed: options of every call. about: what the tool
-    does, if that is not what the command's help says.
+    writes: whether the server must have been started with --write. loads_code: whether calls may name plug-ins. fixed:
+    options of every call. about: what the tool does, if that is not what the command's help says.
     """
 
     command: str
     writes: bool = False
+    loads_code: bool = False
     fixed: tuple[str, ...] = ()
     about: str = ""
 
@@ -71,6 +74,8 @@ class Tool:
     def parameters(self) -> dict[str, Any]:
         """Name for agents -> parameter of the command: an option's first long flag, without dashes, or an argument."""
         withheld = WITHHELD | {word.partition("=")[0] for word in self.fixed}
+        if not self.loads_code:
+            withheld.add("--plugin")
         named = {}
         for parameter in self.loaded.params:
             flag = long_flag(parameter)
@@ -79,7 +84,7 @@ class Tool:
         return named
 
     @cached_property
-    def inputs(self) -> type[Options]:
+    def inputs(self) -> type[BaseModel]:
         """A model of what a call may give, with the types of the command's function."""
         function = app.commands[self.command].resolve()
         types = get_type_hints(function)
@@ -90,7 +95,7 @@ class Tool:
             if default is inspect.Parameter.empty:
                 default = ...
             fields[name] = (types[parameter.name], Field(default, description=description(parameter)))
-        return create_model(f"{self.command} options", __base__=Options, **fields)
+        return create_model(f"{self.command} options", __config__=STRICT, **fields)
 
     def words(self, given: Mapping[str, Any], shared: Mapping[str, str]) -> list[str]:
         """Return the words of the command line for a call.
@@ -119,6 +124,9 @@ class Tool:
                 arguments += map(str, values)
             else:
                 options += [f"{flag}={each}" for each in values]
+        for word in arguments:
+            if word.endswith(".py") and not self.loads_code:
+                raise ValueError(f"{word}: is code, and this server only reads: {ASK_FOR_WRITE}")
         return [self.command, *options, "--", *arguments]
 
 
@@ -163,15 +171,15 @@ def mcp(
     """Serve commands to agents as MCP tools.
 
     Speaks the Model Context Protocol on standard input and output. An agent's program starts it, in the folder of your
-    studies. A tool answers with the JSON of its command. Without --write, no tool trains or writes anything.
-    Plug-ins and functions that a call names are code, and are loaded.
+    studies. A tool answers with the JSON of its command. Without --write, no tool trains or writes anything, and
+    no call names a plug-in. A recipe's function is code, which `plan` and `check` load.
 
     Examples:
 
         ablate mcp
         ablate mcp --runs /shared/runs --write
     """
-    offered = {name: tool for name, tool in TOOLS.items() if write or not tool.writes}
+    offered = {name: replace(tool, loads_code=write) for name, tool in TOOLS.items() if write or not tool.writes}
     shared = {} if runs is None else {"--runs": str(runs)}
     asyncio.run(serve(offered, shared))
 
@@ -217,7 +225,7 @@ def known_tool(name: str, offered: Mapping[str, Tool]) -> Tool:
     if name in offered:
         return offered[name]
     if name in TOOLS:
-        raise ValueError(f"{name}: this server only reads: its user may start `ablate mcp --write`")
+        raise ValueError(f"{name}: this server only reads: {ASK_FOR_WRITE}")
     raise ValueError(f"{name}: no such tool: {known_names(name, offered)}")
 
 

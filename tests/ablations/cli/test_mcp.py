@@ -5,6 +5,7 @@ import json
 import re
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,11 @@ needs_mcp = pytest.mark.skipif(find_spec("mcp") is None, reason="needs the packa
 
 
 def test_no_value_of_a_call_becomes_an_option() -> None:
-    given = {"words": ["--probe", "-d"], "arm": ["--runs=/x", "a b;c"], "seeds": 3, "prune": True, "name": None}
+    given = {"words": ["--probe", "-d"], "arm": ["--runs=/x", "a b;c"], "seeds": 3, "data_dir": "data", "prune": True}
+    given |= {"from": ["a", "b"], "name": None}
     assert TOOLS["plan"].words(given, {"--runs": "r"}) == [
-        *("plan", "--runs=r", "--json", "--seeds=3", "--arm=--runs=/x", "--arm=a b;c", "--prune"),
+        *("plan", "--runs=r", "--json", "--seeds=3", "--arm=--runs=/x", "--arm=a b;c", "--prune", "--data-dir=data"),
+        *("--from=a", "--from=b"),
         *("--", "--probe", "-d"),
     ]
 
@@ -60,6 +63,7 @@ def test_types_of_a_tool_are_those_of_the_command() -> None:
         ({"words": "pooling"}, "words=pooling: a list"),
         ({"words": ["pooling"], "probe": True}, "unknown key 'probe'"),
         ({"words": ["pooling"], "seeds": "three"}, "seeds=three: a whole number"),
+        ({"words": ["pooling"], "data_dir": 3}, "data_dir=3: a string"),
         ({}, "'words' is missing"),
     ],
 )
@@ -75,6 +79,17 @@ def test_what_trains_or_writes_needs_write() -> None:
     with pytest.raises(ValueError, match="tabel: no such tool: did you mean 'table'"):
         known_tool("tabel", READING)
     assert "--no-probe" in TOOLS["check"].words({"words": ["pooling"]}, {})
+
+
+def test_calls_of_a_reading_server_name_no_code() -> None:
+    """Not as an option, nor as a word: `check FILE.py` runs the file."""
+    for tool in READING.values():
+        assert "plugin" not in tool.parameters
+    with pytest.raises(ValueError, match=r"part.py: is code, and this server only reads: .*--write"):
+        TOOLS["check"].words({"words": ["pooling", "part.py"]}, {})
+    writing = replace(TOOLS["check"], loads_code=True)
+    words = writing.words({"words": ["part.py"], "plugin": ["other.py"]}, {})
+    assert words[-3:] == ["--plugin=other.py", "--", "part.py"]
 
 
 def test_the_page_for_agents_names_commands_and_tools_that_exist() -> None:
