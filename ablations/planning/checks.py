@@ -14,6 +14,7 @@ from results.figures.kinds import FIGURE_KINDS
 from results.records import claimed_arms
 from results.store.schemas import Entry, Plan, Settings
 from results.store.schemas.metrics import EXACT
+from results.tables.scaling_table import BEST, LAWS
 
 USUAL_METRICS = {"accuracy": "test_accuracy", "acc": "test_accuracy", "top1": "test_accuracy", "loss": "test_loss"}
 
@@ -50,9 +51,10 @@ def check(design: Design) -> None:
 
 
 def check_race(design: Design) -> None:
-    """Raise ValueError if a race chooses values or averages over arms, which needs all of their seeds."""
+    """Raise ValueError if a race chooses values, averages over arms or fits laws, which needs all of their seeds."""
     study = design.study
     of_several = {"tune": study.tune, "data": design.trainable.data_key in design.curves}
+    of_several[f"figure={study.figure}"] = study.figure in (LAWS, BEST)
     used = [key for key, is_used in of_several.items() if is_used]
     if study.race and used:
         raise ValueError(f"study '{study.name}', race: not with {joined_names(used)}, which need all seeds")

@@ -120,3 +120,5 @@ def test_race_is_declared_before_the_first_result(
     assert "declared before the first" in refusal(ablate, "run", *command, "--race")
     Path("s.yaml").write_text(STUDY.replace("factors", "tune: {steps: [2, 3, 4]}, factors"))
     assert "race: not with tune" in refusal(ablate, "plan", *command, "--runs", "new")
+    Path("s.yaml").write_text(STUDY.replace("factors", "figure: isoflop, factors"))
+    assert "race: not with figure=isoflop" in refusal(ablate, "plan", *command, "--runs", "new")
