@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 LONGEST_LINE = 2000  # maximum characters of an error
 UNUSUAL = re.compile(r"[^\x20-\x7e]")  # raises TypeError for bytes, by which click knows a text stream
@@ -125,3 +125,9 @@ def is_extended(name: str, longer: str) -> bool:
 
 def joined_names(known: Iterable[object]) -> str:
     return ", ".join(str(name) for name in known)
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """Return the first names as text, and how many follow."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return joined_names(names[:most]) + more

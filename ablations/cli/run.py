@@ -115,6 +115,7 @@ def seal(
     runs: parameters.Runs = None,
     seeds: parameters.Seeds = None,
     name: parameters.PlanName = "",
+    race: parameters.Race = False,
     out: Annotated[
         Path | None,
         parameters.out_option("FILE.json", "A copy to deposit.", "none besides the run directory's"),
@@ -131,10 +132,10 @@ def seal(
     Examples:
 
         ablate seal position-embedding
-        ablate seal heads.yaml --recipe mine.yaml --seeds 10 --out heads-seal.json
+        ablate seal heads.yaml --recipe mine.yaml --seeds 10 --race --out heads-seal.json
     """
     place = make_place(runs, data_dir, plugin)
-    plans = prepare_plans(words, recipe, place, seeds, False, data_dir, name)
+    plans = prepare_plans(words, recipe, place, seeds, False, data_dir, name, race=race)
     if len(plans) > 1:
         raise ValueError(f"{len(plans)} studies: a seal is one study's: name one")
     (plan,) = plans
@@ -341,17 +342,15 @@ def verify(
     refuse_csv(file)
     with ExitStack() as stack:
         source = file
-        bundle = None
         checked: list[str] = []
         drawn = seed or 0
         if bundle_files.is_bundle(file):
             bundle = bundle_files.read_bundle(file)
             source = stack.enter_context(bundle_files.temporary_results(bundle))
+            checked = verification.checked_bundle(bundle, load_studies(source))
             if seed is None:  # who packed it could not know
                 drawn = secrets.randbelow(10_000)
         studies = load_studies(source)
-        if bundle is not None:
-            checked = verification.checked_bundle(bundle, studies)
         if recipe is not None:
             trainable = read_recipe(recipe).trainable
             studies = [verification.with_code(study, trainable) for study in studies]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ablations.faults import INPUT, MACHINE, MEMORY
 from ablations.jobs import Job
+from commonfloor.messages import listed
 from results import store
 from results.store import eval_files, lease
 from results.store.standing import Kind, Standings
@@ -75,10 +76,7 @@ def reopen_lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None
 def renewal_line(names: Sequence[str]) -> str:
     if not names:
         return ""
-    listed = ", ".join(names[:3])
-    if len(names) > 3:
-        listed += f" and {len(names) - 3} more"
-    return f"to train again, as the weights that others start from are gone: {listed}"
+    return f"to train again, as the weights that others start from are gone: {listed(names)}"
 
 
 ADVICE = {  # kind of failure (ablations.faults), or "broken" for a broken result -> advice; {0}: the study

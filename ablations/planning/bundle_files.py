@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from commonfloor.files import Broken, read_bytes, refuse_links, safe_name
-from commonfloor.messages import reason
+from commonfloor.messages import listed, reason
 from results.store import seals
 from results.store.schemas import Seal
 
@@ -24,7 +24,6 @@ ZIP = ".zip"
 MOST_FILES, MOST_BYTES = 1000, 2**31
 DEPTH = 8  # folders in a name
 LINE = re.compile("([0-9a-f]{64})  (.+)")  # as sha256sum writes it
-SHOWN = 3  # names in a message
 
 
 @dataclass(frozen=True)
@@ -56,15 +55,14 @@ def read_bundle(path: Path) -> Bundle:
     files = zip_files(path) if path.is_file() else folder_files(path)
     if SUMS not in files:
         raise ValueError(f"{path}: no bundle: it has no {SUMS}")
-    listed = manifest(files[SUMS], path)
-    others = sorted(files.keys() - listed.keys() - {SUMS})
-    missing = sorted(listed.keys() - files.keys())
-    edited = [name for name in listed if name in files and hashlib.sha256(files[name]).hexdigest() != listed[name]]
+    expected = manifest(files[SUMS], path)
+    others = sorted(files.keys() - expected.keys() - {SUMS})
+    missing = sorted(expected.keys() - files.keys())
+    edited = [name for name in expected if name in files and hashlib.sha256(files[name]).hexdigest() != expected[name]]
     faults = {"missing": missing, f"not as in {SUMS} (edited or damaged)": edited, f"not in {SUMS}": others}
     for what, names in faults.items():
         if names:
-            more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-            raise Broken(f"{path}: {', '.join(names[:SHOWN])}{more}: {what}")
+            raise Broken(f"{path}: {listed(names)}: {what}")
     if RESULTS not in files:
         raise Broken(f"{path}: no bundle: it has no {RESULTS}")
     return Bundle(path, files)

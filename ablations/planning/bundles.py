@@ -219,7 +219,8 @@ def readme_text(studies: Sequence[StudyResults], sealed: Mapping[str, Seal], pac
         "",
         "## Check and use it",
         "",
-        "With vit-ablations: `ablate verify .` checks every hash and trains three random trials anew. "
+        "With vit-ablations: `ablate verify .` checks every hash and trains three random trials anew; code of the "
+        "authors only once you have read it and name its recipe (`--recipe`). "
         f"`ablate report --runs {RESULTS}` makes the page again. `ablate run STUDY --from .` takes these trials.",
         "",
         "Nothing in it runs when it is opened. Host names and folders of the authors' machine were left out.",

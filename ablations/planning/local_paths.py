@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ablations.trainables.trainable import find
-from ablations.trainables.user_code import UserCode, listed
+from ablations.trainables.trainable import DESCRIBED, find
+from ablations.trainables.user_code import UserCode
+from commonfloor.messages import listed
 from results.store.schemas import Plan, Schema
 
 # The folders of an absolute path. A URL is none, as two slashes follow its colon.
@@ -15,9 +16,12 @@ FOLDERS = re.compile(r"(?<![\w./~-])(?:~|/(?!/)[^/\s'\"<>,;:()|\\]+)/(?:[^/\s'\"
 
 
 def user_code(plan: Plan) -> UserCode | None:
-    """Return the user's training code that a plan trains, or None for other trainables. Loads no torch."""
-    trainable = find(plan.trainable) if plan.trainable else None
-    return trainable if isinstance(trainable, UserCode) else None
+    """Return the user's training code that a plan trains, or None for other trainables, which are not loaded."""
+    if plan.trainable.partition(" ")[0] not in DESCRIBED:
+        return None
+    trainable = find(plan.trainable)
+    assert isinstance(trainable, UserCode)
+    return trainable
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,12 @@ from ablations.planning.prepare import values_of_key
 from ablations.study.reading import find_file
 from ablations.trainables.trainable import find
 from ablations.trainables.user_code import file_digest
+from commonfloor.messages import listed
 from results import store
 from results.statistics import verdict
 from results.store import ledger, seals
 from results.store.schemas import Plan, Seal, SealedCode
 from results.units import amount_text
-
-FEW = 3  # trials in a message
 
 
 def sealed(plan: Plan, runs: Path, plugins: dict[str, str]) -> Seal:
@@ -64,9 +63,8 @@ def refuse_results(plan: Plan, runs: Path) -> None:
             if trial_id in known or trial.state().is_over or trial.latest_step():
                 begun.append(f"{arm.name} seed {seed} ({trial_id})")
     if begun:
-        more = f" and {len(begun) - FEW} more" if len(begun) > FEW else ""
         raise ValueError(
-            f"{plan.name}: cannot be sealed, as there are results already: {', '.join(begun[:FEW])}{more}: "
+            f"{plan.name}: cannot be sealed, as there are results already: {listed(begun)}: "
             "seal new seeds or another study, or give another run directory if nobody has seen them"
         )
 

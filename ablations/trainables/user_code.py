@@ -17,6 +17,7 @@ from pydantic import model_validator
 from ablations import faults
 from ablations.faults import Fault
 from ablations.trainables.trainable import Resources, Trainable, TrainingContext, TrainingOutcome, find
+from commonfloor.messages import listed
 from commonfloor.options import Options
 from results.store import is_run_directory
 from results.store.schemas import Fact, Metric, Settings
@@ -37,7 +38,6 @@ SKIPPED = ("__pycache__", "node_modules")  # folders that are no code, besides h
 FOLDER = "folder"  # in an attempt: where its code writes
 LARGE = 1 << 20  # bytes of a file in that folder that is only kept with the weights
 SHORT = 8  # digits of a file's digest in a plan
-SHOWN = 3  # names of files in a message
 MOST_CODE = 1 << 28  # bytes
 NOT_REPORTED = [name for name in MEASURES if name not in (*EXACT, "images_per_second")]  # measured for all code
 
@@ -300,11 +300,3 @@ def files_digest(files: Mapping[str, Path]) -> str:
 
 def file_digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return the first names as text, and how many follow."""
-    text = ", ".join(names[:SHOWN])
-    if len(names) > SHOWN:
-        text += f" and {len(names) - SHOWN} more"
-    return text

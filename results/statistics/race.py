@@ -23,7 +23,6 @@ from scipy import special
 from results.statistics import looks
 from results.statistics.contrast import Measured, difference, samples_by_arm
 from results.statistics.intervals import Estimate, t_quantile
-from results.statistics.spending import sequential_p
 from results.statistics.verdict import ALPHA
 from results.store.schemas import Plan
 from results.study_results import StudyResults, load_plans, rows_of
@@ -173,6 +172,16 @@ def worse_p(from_baseline: Measured, plan: Plan, planned: Sequence[int]) -> floa
         if at_look.p_value is not None and lead(at_look, plan) < 0:
             smallest = min(smallest, 2 * sequential_p(at_look.p_value / 2, at_look.n / len(planned)))
     return smallest
+
+
+def sequential_p(p: float, share: float) -> float:
+    """Return the smallest level at which a one-sided p value is significant at a look with a share of the seeds.
+
+    The spending function is Lan and DeMets's (1983) of O'Brien-Fleming type: the probability that Brownian motion
+    crosses a line by the time `share`. Half of the paths that cross it by then are beyond it (reflection). So the
+    smallest result of all looks is a p value itself, whenever they stop. Small samples keep the p values of t tests.
+    """
+    return float(2 * special.ndtr(min(0.0, special.ndtri(p) * math.sqrt(share))))
 
 
 @lru_cache(64)

@@ -1,8 +1,8 @@
 """Notes on the seal of a study: whether it precedes the first result, and exactly what differs from it."""
 
 import json
-from collections.abc import Sequence
 
+from commonfloor.messages import listed
 from results.statistics import verdict
 from results.statistics.declared import arm_declared
 from results.store import seals
@@ -14,7 +14,6 @@ from results.tables.sentences import seeds_text
 from results.tables.trial_notes import source_digest
 from results.units import amount_text
 
-SHOWN = 3  # arms or claims in a note
 CLOCKS = "both times are those of the machines' own clocks and prove nothing: see where the seal was deposited"
 
 
@@ -26,8 +25,8 @@ def seal_notes(study: StudyResults) -> tuple[list[str], list[str]]:
     began = first_start(study, seal)
     differing = differences(study, seal)
     if earlier:
-        listed = ", ".join(map(short_text, earlier))
-        differing.append(f"{amount_text(len(earlier), 'earlier seal')} of the same study ({listed})")
+        texts = listed([*map(short_text, earlier)])
+        differing.append(f"{amount_text(len(earlier), 'earlier seal')} of the same study ({texts})")
     if not began:
         when = "sealed; none of its trials has a result with a known start"
     elif seal.time <= began:
@@ -146,10 +145,3 @@ def code_differences(study: StudyResults, seal: Seal) -> list[str]:
         texts.append(f"{amount_text(number, 'trial')} trained by code {source}, sealed {seal.code.source}")
     texts += [f"plug-in {name} is another one" for name in plugins]
     return texts
-
-
-def listed(names: Sequence[str]) -> str:
-    text = ", ".join(names[:SHOWN])
-    if len(names) > SHOWN:
-        text += f" and {len(names) - SHOWN} more"
-    return text

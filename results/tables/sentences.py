@@ -7,6 +7,7 @@ from dataclasses import replace
 from statistics import median
 from typing import NamedTuple
 
+from commonfloor.messages import listed
 from results.records import NO_VERDICT, InteractionRow, Interval, Reached, Row, Table
 from results.statistics.verdict import BETTER, EQUIVALENT, RESOLVED, UNRESOLVED, WORSE
 from results.store.plan_files import learned_settings
@@ -151,10 +152,7 @@ def first_declared_text(rows: Sequence[Row]) -> str:
     texts = first_declared_verdicts(rows)
     if not texts:
         return ""
-    listed = ", ".join(texts[:NAMED])
-    if len(texts) > NAMED:
-        listed += f" and {len(texts) - NAMED} more"
-    return f"As first declared: {listed}."
+    return f"As first declared: {listed(texts, NAMED)}."
 
 
 def first_declared_verdicts(rows: Iterable[Row]) -> list[str]:
@@ -244,8 +242,8 @@ def arm_list(rows: Sequence[Row]) -> str:
             points.setdefault(f"{name.change}{diverged}", [])
     entries = []
     for change, at in points.items():
-        listed = " and ".join(filter(None, [", ".join(at[:-1]), *at[-1:]]))
-        entries.append(f"{change} at {listed}" if at else change)
+        joined = " and ".join(filter(None, [", ".join(at[:-1]), *at[-1:]]))
+        entries.append(f"{change} at {joined}" if at else change)
     text = ", ".join(entries[: 2 * NAMED])
     if len(entries) > 2 * NAMED:
         text += f" and {len(entries) - 2 * NAMED} more"

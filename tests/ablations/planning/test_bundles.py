@@ -241,6 +241,7 @@ def test_no_module_that_a_bundle_or_an_export_names_is_imported(
     rewrite(home / "evil.zip", {"results.parquet": (home / "evil.parquet").read_bytes()}, summed=True)
     for source in ("evil.parquet", "evil.zip"):
         assert "trains code of its authors" in refusal(ablate, "verify", source)
+    assert ablate("bundle", "--runs", "evil.parquet", "--out", "others.zip")[0] == 0
     assert not (home / "harmed").exists()
 
 

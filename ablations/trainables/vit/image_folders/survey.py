@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ablations.trainables.vit.image_folders import findings
-from commonfloor.messages import printable, reason
+from commonfloor.messages import listed, printable, reason
 from vitcore.data.decode import Facts, eight_bits
 from vitcore.data.formats import FORMATS
 from vitcore.data.imagefolder import in_threads, list_images, read_facts, stored_file
@@ -177,9 +177,8 @@ def refuse_small(path: Path, classes: dict[str, int], in_all: Sequence[int], own
     pairs = zip(classes.items(), counts, strict=True)
     small = [f"{name} ({count})" for (name, train), count in pairs if train < SMALLEST_CLASS]
     if small:
-        more = f" and {len(small) - NAMED} more" if len(small) > NAMED else ""
         whole = f"{SMALLEST_CLASS + 1} images in all, one of them to test on"
         raise ValueError(
-            f"{path}: too few images in {len(small)} of {len(classes)} classes: {', '.join(small[:NAMED])}{more}; "
+            f"{path}: too few images in {len(small)} of {len(classes)} classes: {listed(small, NAMED)}; "
             f"each needs {f'{SMALLEST_CLASS} in train/' if own_split else whole}"
         )
