@@ -107,11 +107,15 @@ def law_grid(plan: Plan, laws: Sequence[ScalingLaw], metric: Metric) -> Grid:
         if law.compute is None:
             grid.closing.append(f"No law of {label}: {law.why}.")
             continue
-        cells = [str(law.n), str(law.sizes), range_text(law.compute)]
-        cells.append(with_interval(law.b, law.b_ci95, TWO_DECIMALS))
-        cells.append(with_interval(law.c, law.c_ci95, metric.value_text))
-        cells.append(with_interval(law.b_without_c, law.b_without_c_ci95, TWO_DECIMALS))
-        cells.append(f"{law.misses:.1%}")
+        cells = [
+            str(law.n),
+            str(law.sizes),
+            " to ".join(count_text(round(end)) for end in law.compute),
+            with_interval(law.b, law.b_ci95, TWO_DECIMALS),
+            with_interval(law.c, law.c_ci95, metric.value_text),
+            with_interval(law.b_without_c, law.b_without_c_ci95, TWO_DECIMALS),
+            f"{law.misses:.1%}",
+        ]
         grid.rows.append([Cell(label, law.group, law_notes(law)), *map(Cell, cells)])
     return grid
 
@@ -144,7 +148,7 @@ def best_grid(plan: Plan, fits: Scaling) -> Grid:
     )
     for best in fits.best:
         cells = [count_text(round(best.compute)), str(best.n), str(len(best.sizes)), best_text(best)]
-        notes = list(filter(None, [best.why]))
+        notes = [best.why] if best.why else []
         grid.rows.append([Cell(current_style().label(best.size), best.size, notes), *map(Cell, cells)])
     for growth in fits.growth:
         grid.closing.append(growth_sentence(growth, current_style().label(growth.size)))
@@ -167,21 +171,16 @@ def best_text(best: BestSize) -> str:
     if best.ci95 is None:
         return number_text(best.best)
     low, high = best.ci95
-    ends = [number_text(low), number_text(high)]
-    if low < min(best.sizes):
-        ends[0] = f"<{number_text(min(best.sizes))}"
-    if high > max(best.sizes):
-        ends[1] = f">{number_text(max(best.sizes))}"
-    return f"{number_text(best.best)} [{', '.join(ends)}]"
+    smallest = min(best.sizes)
+    largest = max(best.sizes)
+    first = f"<{number_text(smallest)}" if low < smallest else number_text(low)
+    last = f">{number_text(largest)}" if high > largest else number_text(high)
+    return f"{number_text(best.best)} [{first}, {last}]"
 
 
 def number_text(size: float) -> str:
     """Return a size with three digits, such as "49.0", or with a suffix, such as "86.6M"."""
     return count_text(round(size)) if size >= 1000 else f"{size:#.3g}".removesuffix(".")
-
-
-def range_text(compute: Interval) -> str:
-    return " to ".join(count_text(round(end)) for end in compute)
 
 
 def with_interval(value: float | None, interval: Interval | None, write: Callable[..., str]) -> str:

@@ -25,6 +25,10 @@ DRAWN = 40  # points of a fitted curve
 FAMILY_MARKS = (
     "Filled: the baseline, and what differs from it (Holm-adjusted p < 0.05). Open: equivalent, or not resolved."
 )
+LAW_MARKS = (
+    "Lines: error = a C^\N{MINUS SIGN}b + c with its 95% band over seeds. Dashed: beyond the data, where nothing was "
+    "trained."
+)
 WAYS = {"mlp_ratio": "width of the MLP", "patch": "patch size", "depth": "depth", "width": "width"}
 APART = 6.0  # points (1/72 inch) between markers at one position
 
@@ -118,11 +122,7 @@ def law_notes(frame: pd.DataFrame, laws: Mapping[str, Law | str], metric: Metric
     notes = [f"No fit, {why}: {', '.join(labels)}." for why, labels in without.items()]
     if not described:
         return notes
-    law = (
-        "Lines: error = a C^\N{MINUS SIGN}b + c with its 95% band over seeds. Dashed: beyond the data, "
-        "where nothing was trained"
-    )
-    return [f"{law}. {'; '.join(described)}.", *notes]
+    return [f"{LAW_MARKS} {'; '.join(described)}.", *notes]
 
 
 def law_text(law: Law, planned: int, metric: Metric) -> str:
