@@ -145,7 +145,13 @@ def results_file(source: Path) -> Iterator[Path]:
 
 @contextmanager
 def temporary_results(bundle: Bundle) -> Iterator[Path]:
+    """Yield the path of a copy of a bundle's export. A ValueError that names the copy names the bundle instead."""
     with tempfile.TemporaryDirectory(prefix="ablate-bundle-") as folder:
         path = Path(folder, RESULTS)
         path.write_bytes(bundle.files[RESULTS])
-        yield path
+        try:
+            yield path
+        except ValueError as error:
+            if str(path) not in str(error):
+                raise
+            raise ValueError(str(error).replace(str(path), str(bundle.path))) from None

@@ -49,18 +49,21 @@ def verdict_notes(
     tie: Tie | None,
     looks: int = 1,
     grid: bool = False,
+    raced: bool = False,
     unstable: tuple[int, int] = (0, 0),
 ) -> list[str]:
     """Return notes on why a verdict differs from what the unadjusted 95% interval suggests.
 
     word: the verdict. difference: the estimate over seeds. tested: the estimate behind the verdict, over seeds and
     images if known. tie: None without a margin. family, looks: the numbers of contrasts and looks corrected for. grid:
-    whether the arm was compared with the baseline's whole tuning grid (see `results.statistics.tuned_pairs`). unstable:
-    as in `verdict`.
+    whether the arm was compared with the baseline's whole tuning grid (see `results.statistics.tuned_pairs`). raced:
+    whether p allows for a look after each seed of a race. unstable: as in `verdict`.
     """
     if word is None or p_holm is None:
         return []
     tests = corrected_text(family, looks, grid)
+    if raced:
+        tests += " and the race's looks after each seed"
     if word in RESOLVED:
         return resolved_notes(tested, tie, unstable)
     notes = []

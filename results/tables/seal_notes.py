@@ -14,7 +14,7 @@ from results.tables.sentences import seeds_text
 from results.tables.trial_notes import source_digest
 from results.units import amount_text
 
-CLOCKS = "both times are those of the machines' own clocks and prove nothing: see where the seal was deposited"
+CLOCKS = "Both times are those of the machines' own clocks and prove nothing: see where the seal was deposited"
 
 
 def seal_notes(study: StudyResults) -> tuple[list[str], list[str]]:
@@ -34,13 +34,11 @@ def seal_notes(study: StudyResults) -> tuple[list[str], list[str]]:
     else:
         differing.insert(0, f"the first result began before it, on {time_text(began)}")
         when = ""
-    notes = []
-    if when:
-        start = f"; the first result began on {time_text(began)}" if began else ""
-        notes.append(f"{when}: {short_text(seal)}{start}. {CLOCKS[:1].upper()}{CLOCKS[1:]}")
-    if not differing:
-        return notes, []
-    return notes, [f"not as sealed ({short_text(seal)}): {'; '.join(differing)}"]
+    if differing:
+        but = f"{when}, but " if when else ""
+        return [], [f"{but}not as sealed ({short_text(seal)}): {'; '.join(differing)}"]
+    start = f"; the first result began on {time_text(began)}" if began else ""
+    return [f"{when}: {short_text(seal)}{start}. {CLOCKS}"], []
 
 
 def short_text(seal: Seal) -> str:

@@ -319,6 +319,7 @@ def difference_notes(contrast: Contrast, word: str | None) -> list[str]:
         tie=contrast.tie,
         looks=len(contrast.looks),
         grid=bool(contrast.pair.ahead),
+        raced=contrast.pair.plan.race and race.lead(own.tested, contrast.pair.plan) <= 0,
         unstable=contrast.unstable,
     )
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ablations.cli.inputs.words import refuse_csv
 from ablations.execution.launch import Place
 from ablations.jobs import Keep
+from ablations.planning import bundle_files
 from ablations.trainables.vit.commands.data_folders import DataFolders
 from ablations.trainables.vit.commands.data_folders import data_folders as data_folders_of
 from commonfloor.files import check_hard_links
@@ -72,10 +73,13 @@ def scratch(folder: str | None) -> Path | None:
 def source_path(source: Path | None) -> Path:
     """Return the run directory or exported file to read: --runs, or the directory in ablate.toml.
 
-    Raises ValueError if it is a .csv file.
+    Raises ValueError if it is a .csv file or a bundle.
     """
     if source is not None:
         refuse_csv(source)
+        if bundle_files.is_bundle(source):
+            readable = f"once unpacked, its {bundle_files.RESULTS} can be read"
+            raise ValueError(f"--runs {source}: is a bundle: `ablate verify` checks it; {readable}")
         return source
     return Path(os.path.expanduser(read_ablate_toml().runs))
 

@@ -243,6 +243,11 @@ def test_no_module_that_a_bundle_or_an_export_names_is_imported(
         assert "trains code of its authors" in refusal(ablate, "verify", source)
     assert ablate("bundle", "--runs", "evil.parquet", "--out", "others.zip")[0] == 0
     assert not (home / "harmed").exists()
+    files = files_in(home / "b.zip") | {"results.parquet": b"no export"}
+    rewrite(home / "evil.zip", files, summed=True)
+    assert refusal(ablate, "verify", "evil.zip").startswith("ablate: evil.zip")
+    for source in ("b", "b.zip"):
+        assert f"--runs {source}: is a bundle" in refusal(ablate, "table", "--runs", source)
 
 
 def test_no_more_is_unpacked_than_an_archive_states(tmp_path: Path) -> None:
