@@ -214,11 +214,6 @@ def change(proposal: Proposal, seeds: Sequence[int], runs: Path) -> tuple[Measur
     return measured, candidate.columns["status"].count("diverged")
 
 
-def gain_of(measured: Estimate, proposal: Proposal) -> Estimate:
-    """Return a difference as a gain, which is positive if the candidate is better."""
-    return measured if metric_of(proposal).higher_is_better else -measured
-
-
 def answer(proposed: Proposed, stream: str, runs: Path) -> GateLook:
     """Return the answer after the next step, all of whose trials are over, and write it to the ledger.
 
@@ -229,7 +224,9 @@ def answer(proposed: Proposed, stream: str, runs: Path) -> GateLook:
     measured, diverged = change(proposal, proposal.seeds_of_step(step), runs)
     interval = measured.tested.interval()
     level = statistics.step_level(proposal.level, proposal.steps, step)
-    gain = gain_of(measured.tested, proposal)
+    gain = measured.tested
+    if not metric_of(proposal).higher_is_better:
+        gain = -gain
     decision = statistics.decide(gain, proposal.margin, level, is_last=step == len(proposal.steps))
     if diverged:
         decision = statistics.Decision("reject", f"{diverged} trials of the candidate diverged")

@@ -35,10 +35,6 @@ class Proposed:
     looks: list[GateLook] = field(default_factory=list)
 
     @property
-    def is_tested(self) -> bool:
-        return self.proposal.level > 0
-
-    @property
     def decision(self) -> GateLook | None:
         """The answer that ended the test, or None if it is open."""
         if self.looks and self.looks[-1].answer != "more":
@@ -67,7 +63,7 @@ class Stream:
     @property
     def opened(self) -> int:
         """The number of its proposals with a test."""
-        return sum(proposed.is_tested for proposed in self.proposals)
+        return sum(proposed.proposal.level > 0 for proposed in self.proposals)
 
     @property
     def kept(self) -> list[Proposed]:

@@ -14,10 +14,6 @@ from results.store.schemas.metrics import margin_text
 from results.units import amount_text
 
 
-def cost_text(cost: estimate.EstimatedCost) -> str:
-    return "of unknown time" if "unknown" in cost.sources else cost.text
-
-
 def answer_json(proposed: Proposed, stream: str, runs: Path) -> dict[str, Any]:
     """Return a proposal and its last answer as fields for --json."""
     proposal, look = proposed.proposal, proposed.last

@@ -183,8 +183,9 @@ def train(proposal: Proposal, seeds: Sequence[int], what: str, place: Place, wor
     todo = decisions.seed_jobs(proposal, seeds)
     left = decisions.unfinished(todo, place.runs)
     if left:
-        cost = answers.cost_text(decisions.cost(proposal, left, place.runs))
-        print(f"ablate: {what}: {amount_text(len(left), 'trial')}, {cost}", file=sys.stderr)
+        cost = decisions.cost(proposal, left, place.runs)
+        text = "of unknown time" if "unknown" in cost.sources else cost.text
+        print(f"ablate: {what}: {amount_text(len(left), 'trial')}, {text}", file=sys.stderr)
     try:
         finish(train_here(todo, place, workers), len(todo), folder_options(place.runs))
     except typer.Exit as ended:

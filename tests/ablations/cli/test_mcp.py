@@ -19,8 +19,8 @@ from ablations.cli.mcp_server import TOOLS, known_tool, run_command
 
 STUB = """
 import sys, time
-print(*sys.argv[-2:], file=sys.stderr, flush=True)
 try:
+    print(*sys.argv[-2:], file=sys.stderr, flush=True)
     time.sleep(60)
 except KeyboardInterrupt:
     open("interrupted", "w").close()
