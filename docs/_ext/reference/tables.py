@@ -78,7 +78,7 @@ def results_section(study: str) -> str:
     for file, results in results_of(study):
         plan = results.plan
         lines.append(f"### {prose(results.name)}\n")
-        lines.append(f"Trained on `{plan.recipe}`: {amount_text(len(plan.arms), 'arm')} with {seeds(results)} each.\n")
+        lines.append(f"Trained on `{plan.recipe}`: {amount_text(len(plan.arms), 'arm')}, {seeds(results)}.\n")
         if plan.claims:
             lines.append(shell([f"ablate compare {FOLDER.name}/{file} published {study}"]))
             lines.append(markdown(without_study(published.claims_grid(claims_of(results)))) + "\n")
@@ -90,7 +90,13 @@ def claims_of(results: StudyResults) -> PublishedComparison:
 
 
 def seeds(results: StudyResults) -> str:
-    return amount_text(len(results.plan.arms[0].trials), "seed")
+    """Return the number of seeds of each arm as text, and how many trials are done if not all are."""
+    planned = amount_text(len(results.plan.seeds), "seed")
+    statuses = results.columns["status"]
+    done = statuses.count("finished")
+    if done == len(statuses):
+        return planned
+    return f"{planned}, {done} of {amount_text(len(statuses), 'trial')} so far"
 
 
 def without_study(grid: Grid) -> Grid:
