@@ -217,7 +217,7 @@ def test_a_login_node_gets_two_processes_and_is_told_why(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("SLURM_JOB_ID", job)
     asked: list[int] = []
-    monkeypatch.setattr(runner, "run", lambda *some: asked.append(some[3]) or runner.RunSummary())
+    monkeypatch.setattr(runner, "run", lambda *some, **_: asked.append(some[3]) or runner.RunSummary())
     errors = ablate("run", "s.yaml", "--recipe", "r.yaml", "--jobs", "4")[2]
     assert asked == [workers]
     said = "(there is sbatch, and no allocation): 2 trials at a time instead of 4; for more: `ablate submit`"

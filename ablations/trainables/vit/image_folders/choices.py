@@ -95,6 +95,7 @@ def margin(found: Survey) -> Choice:
 def axes(settings: Settings, found: Survey) -> Iterator[Choice]:
     """Yield the axes that studies take from a recipe with these settings."""
     patch, size, width, depth = (settings[key] for key in ("patch", "image_size", "width", "depth"))
+    steps = settings["steps"]
     patches = [side for side in (patch // 2, patch, 2 * patch) if side and size % side == 0 and size // side >= 2]
     yield Choice("patch", patches, "half and twice the patch")
     yield Choice("lr", learning_rates(settings["lr"]), "half-decades each way")
@@ -102,11 +103,15 @@ def axes(settings: Settings, found: Survey) -> Iterator[Choice]:
     fractions = [share for share in (0.1, 0.3, 1.0) if 0.9 * share * smallest >= 1]
     yield Choice("data_fraction", fractions, "each keeps an image of every class")
     yield Choice("image_size", [size, 2 * size], "twice the tokens a side; says where it enlarges")
-    yield Choice("width", [width // 2, width, 2 * width], "half and twice")
+    yield Choice("width", [width // 4, width // 2, width, 2 * width], "a quarter, half and twice")
     yield Choice("depth", [max(1, depth // 2), depth, 2 * depth], "half and twice")
     yield Choice("mlp_ratio", [1.0, 2.0, 4.0, 8.0], "the default is 4")
+    yield Choice("steps", [steps // 2, steps, 2 * steps], "half and twice the budget")
     yield Choice("stem", ["resnet-small"], "for hybrid studies")
     finer = [size, max(patch, size * 3 // 2 // patch * patch)]
+    yield Choice("autoencoder.objective.decoder_width", [width // 4, 3 * width // 4, width], "of MAE's decoder")
+    yield Choice("autoencoder.objective.sampling", ["random", "block", "grid"], "how MAE chooses what it masks")
+    yield Choice("autoencoder.augment", [settings["augment"], "none"], "of MAE's pre-training")
     yield Choice("finetune.image_size", finer, "half as many patches again a side, near the paper's 224 to 384")
 
 
