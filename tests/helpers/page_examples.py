@@ -40,8 +40,8 @@ import sys
 from ablations.cli import main
 
 verb, *words = sys.argv[1:]
-trains = verb in ("plan", "run", "train")
-reads = verb in ("table", "plot", "report", "status", "logs", "inspect") and words and words[0][0] != "-"
+trains = verb in ("plan", "run", "seal", "train")
+reads = verb in ("table", "plot", "report", "status", "logs", "inspect", "bundle") and words and words[0][0] != "-"
 if trains or reads:
     sys.argv[1:] = [verb, *(word for word in words if not word.startswith(("steps=", "epochs="))), "SHORT"]
 main()
