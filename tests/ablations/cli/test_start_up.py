@@ -116,7 +116,7 @@ export --runs {0} --out {0}.parquet
 import {0}.parquet --runs merged
 plan s.yaml --recipe {0}.yaml --from {0}.parquet
 run s.yaml --recipe {0}.yaml --runs taken --seeds 1 --from {0}
-verify {0}.parquet --sample 1
+verify {0}.parquet --sample 1 --recipe {0}.yaml
 """
 OF_A_TABLE = """
 import runs.csv --arm model --metric acc --baseline 1
