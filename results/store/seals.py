@@ -78,6 +78,6 @@ def seals_of(plan: Plan, seals: Iterable[Seal]) -> list[Seal]:
 
 
 def with_seals(plan: Plan, seals: Iterable[Seal]) -> Plan:
-    """Return the plan with its seals, also those that it has already."""
+    """Return the plan with the seals that apply to it added to those that it has."""
     distinct = {sha256(seal): seal for seal in seals_of(plan, [*plan.seals, *seals])}
     return plan.model_copy(update={"seals": by_time(distinct.values())})
