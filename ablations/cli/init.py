@@ -18,7 +18,7 @@ from ablations.execution.launch import Place
 from ablations.jobs import Job
 from ablations.study.reading import read_recipe
 from ablations.trainables.command import template
-from ablations.trainables.command.draft import draft, script_name
+from ablations.trainables.command.draft import Draft, script_name
 from ablations.trainables.trainable import VIT, find, trial_id
 from ablations.trainables.vit.image_folders import choices
 from ablations.trainables.vit.image_folders.choices import Choice
@@ -111,7 +111,7 @@ def write_for_command(train: str, metrics: list[str], out: Path | None, tune: bo
     if tune:
         raise ValueError("--tune: is for images")
     target = checked_target(out, script_name(template.split("--train", train)).removesuffix(".py"))
-    recipe = draft(train, metrics, os.path.relpath(Path.cwd(), target.parent))
+    recipe = Draft(train, metrics, os.path.relpath(Path.cwd(), target.parent))
     target.write_text(recipe.text())
     known, others = len(recipe.known), len(recipe.settings) - len(recipe.known)
     print(f"wrote {target}: {known} settings with their defaults" + (f", {others} commented out" if others else ""))

@@ -21,8 +21,6 @@ from ablations.jobs import Job, Keep
 
 @dataclass(frozen=True)
 class Place:
-    """The directories and settings that the workers of a run share."""
-
     runs: Path
     data_dir: Path | None
     plugins: dict[str, str] = field(default_factory=dict)  # file -> digest
@@ -106,7 +104,6 @@ class WorkerProcess:
             self.process.stdin.flush()
 
     def close(self) -> None:
-        """Close the worker's standard input, so that the worker ends after its current job."""
         assert self.process.stdin is not None
         with suppress(OSError):  # the process has ended
             self.process.stdin.close()
@@ -117,7 +114,6 @@ class WorkerProcess:
         self.close()
 
     def end(self, deadline: float) -> None:
-        """Wait for the process to end, and kill it at `deadline` (seconds of the monotonic clock)."""
         try:
             self.process.wait(timeout=max(0.1, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:

@@ -84,7 +84,6 @@ class PoolTrial:
     elsewhere: Literal["", "trial", "parent"] = ""  # whether another pool trains the trial or its parent
 
     def look_again(self) -> None:
-        """Let the trial wait no longer."""
         self.due = 0.0
         self.elsewhere = ""
 
@@ -112,7 +111,6 @@ class Slot:
         self.killed_starts = 0
 
     def vacate(self) -> None:
-        """Forget a worker that has exited, and its trial."""
         self.worker = None
         self.trial = None
         self.state = WorkerState.ABSENT
@@ -168,7 +166,6 @@ class Pool:
         return elsewhere <= {"trial"}
 
     def close(self) -> None:
-        """Take no further trial. Trials that run go on."""
         self.is_closed = True
 
     def stop(self) -> None:
@@ -226,15 +223,12 @@ class Pool:
                 self.interrupt(trial, standing.start.why)
 
     def standing(self, trial: PoolTrial) -> Standing:
-        """Return where a trial stands on disk now."""
         return trial.job.standing(Standings(self.place.runs, self.place.code))
 
     def may_begin_later(self, standing: Standing) -> bool:
-        """Return whether a process trains a trial or its parent, or this pool has its parent to train."""
         return standing.kind is Kind.RUNNING or standing.start.running or standing.start.open[0] in self.trials
 
     def is_held(self, standing: Standing) -> bool:
-        """Return whether a trial with this standing is held by a process that is not known to be dead."""
         attempt = standing.state.attempt
         return standing.kind is Kind.RUNNING and attempt is not None and not self.watch.is_dead(attempt)
 
@@ -394,7 +388,6 @@ class Pool:
             self.close()
 
     def leave_out(self, trial: PoolTrial, why: str) -> None:
-        """End a trial that a race leaves out, and say so once for each arm."""
         text = f"{trial.job.arm} stopped {why}"
         if text not in self.warned:
             self.warned.add(text)

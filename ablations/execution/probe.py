@@ -46,7 +46,6 @@ class Verdict(StrEnum):
 
 
 def folder(runs: Path, name: str) -> Path:
-    """Return the run directory of probes. name: FIRST or AGAIN."""
     return runs / "probes" / name
 
 
@@ -72,14 +71,12 @@ class Probe:
         self.other_seed = self.job(plan.baseline_arm, OTHER_SEED)
 
     def job(self, arm: Arm, seed: int) -> Job:
-        """Return the trial of an arm with the settings that make it short."""
         trainable = find(self.plan.trainable)
         planned = job_of_plan(self.plan, arm, seed, "")
         settings = trainable.resolve(planned.config | self.plan.probe)
         return replace(planned, id=trial_id(trainable, settings), config=settings, arm=f"probe of {arm.name}", evals=())
 
     def jobs_in(self, name: str) -> list[Job]:
-        """Return the trials of a run directory, FIRST or AGAIN."""
         if name == FIRST:
             return [*self.jobs.values(), self.other_seed]
         return [self.jobs[self.plan.baseline]]
@@ -111,7 +108,6 @@ class Probe:
 
 
 def is_time(name: str) -> bool:
-    """Return whether a word of a metric's name says that it is a time or a speed."""
     return TIMES.search(words_of(name)) is not None
 
 
@@ -169,14 +165,12 @@ class Findings:
 
     @property
     def seed_verdict(self) -> Verdict:
-        """Whether another seed makes a difference."""
         if not self.same(self.other_seed, self.baseline):
             return Verdict.DIFFERS
         return self.verdict_of_same
 
     @property
     def verdict_of_same(self) -> Verdict:
-        """The verdict on numbers that are the same where they are compared."""
         return Verdict.UNKNOWN if self.unstable else Verdict.DEAD
 
     def reference(self, arm: Arm) -> Arm:
@@ -197,13 +191,11 @@ class Findings:
         return self.verdict_of_same
 
     def changed(self, arm: Arm) -> Settings:
-        """Return the settings in which an arm differs from the arm that it is compared with."""
         before = self.reference(arm).config
         return {key: value for key, value in arm.config.items() if value != before.get(key)}
 
     @property
     def note(self) -> str:
-        """A note for tables if the code is not deterministic, else ""."""
         if not self.unstable:
             return ""
         return f"{NOT_DETERMINISTIC}two runs with one seed differed in {joined_names(self.unstable)}"

@@ -26,8 +26,6 @@ def stderr_console() -> Console:
 
 
 class Bars(Progress):
-    """Progress bars below another Rich renderable, such as a table."""
-
     above: RenderableType | None = None
 
     def get_renderables(self) -> Iterable[RenderableType]:
@@ -161,7 +159,6 @@ class Live:
             self.say(f"{job.name}: {note}")
 
     def bar(self, slot: int) -> TaskID:
-        """Return the bar of a slot, which is added if it is missing."""
         if slot not in self.bars:
             self.bars[slot] = self.progress.add_task("", note="")
         return self.bars[slot]
@@ -191,7 +188,6 @@ class Live:
         self.console.print(printable(text, "\n"), highlight=False, markup=False, soft_wrap=True)
 
     def print_result(self, text: str) -> None:
-        """Print text to standard output. On a terminal with bars, print it above them."""
         if self.has_bars and sys.stdout.isatty():
             self.say(text)
         else:
@@ -217,7 +213,6 @@ class Live:
         return f", about {units.duration_text(max(1.0, seconds))} left"
 
     def running_fraction(self) -> float:
-        """Return how much of the running trials is done in this run, as a number of trials."""
         return sum(trial.fraction_done for trial in self.running.values())
 
     def refresh(self) -> None:
@@ -229,7 +224,6 @@ class Live:
 
 
 def metric_text(job: Job, name: str, value: float) -> str:
-    """Return a metric's title and its value in a job, such as "test accuracy 97.5%"."""
     metric = metric_by_name(name, job.config.get("objective", ""))
     number = f"{value:.1%}" if metric.is_accuracy else f"{value:g}"
     return f"{metric.title} {number}"
@@ -246,7 +240,6 @@ class GrowingTable:
         self.values: dict[tuple[str, int], float] = {}
 
     def show_end(self, job: Job) -> str:
-        """Fill in the metric of a trial that ended. Returns no text to print."""
         result = store.trial(self.runs, job.id).state().result
         value = result.metrics.get(self.metric.name) if result else None
         if value is not None:

@@ -36,7 +36,6 @@ def left_out(runs: Path, plans: Iterable[Plan]) -> dict[str, str]:
 
 
 def open_jobs(runs: Path, plans: Sequence[Plan], arms: Sequence[str] = ALL_ARMS) -> list[Job]:
-    """Return the jobs of all plans, as `jobs` does, without the trials that races leave out."""
     without = left_out(runs, plans)
     return [job for job in jobs(plans, arms) if job.id not in without]
 
@@ -55,7 +54,6 @@ class Races:
         return any(plan.race for plan in self.plans)
 
     def left_out(self) -> dict[str, str]:
-        """Return the result of the function `left_out` now."""
         ended = [ledger.ended_trials(self.runs, plan) for plan in self.plans if plan.race]
         if ended != self.ended:
             self.newest = left_out(self.runs, self.plans)

@@ -22,8 +22,6 @@ KILLED = "killed (perhaps out of memory), or its machine failed: nothing was rec
 
 @dataclass(frozen=True)
 class EndedAttempt:
-    """How an attempt failed or was killed."""
-
     machine: bool  # whether a machine fault or a kill ended the attempt
     cause: str
     step: int | None  # the step from which the attempt trained; None if training never began

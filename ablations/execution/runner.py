@@ -53,15 +53,13 @@ def run(
     display: Display,
     workers: int | None = None,
     on_over: Callable[[Job], None] = lambda job: None,
-    deadline: float = math.inf,
-    called_off: Callable[[], bool] = lambda: False,
     left_out: Callable[[], Mapping[str, str]] = dict,
 ) -> RunSummary:
     """Run all unfinished jobs, and return how all jobs ended.
 
     workers: the number of concurrent trials; None for the default. on_over: called with each job that had ended before
-    or ends without being interrupted. deadline: seconds of the monotonic clock. At the deadline, at SIGINT or SIGTERM,
-    or once `called_off()` is true, running trials save a checkpoint and stop. left_out: as in Pool.
+    or ends without being interrupted. left_out: as in Pool. At SIGINT or SIGTERM, running trials save a checkpoint and
+    stop.
 
     Raises store.NewerSchema if a newer version wrote a trial. Raises ValueError if no worker starts, and the errors of
     `slots.check_gpus`.
@@ -84,7 +82,7 @@ def run(
     groups = [(group, make_slots(group, workers, place.trials_per_gpu)) for group in group_for_pools(todo)]
     for group, slots in groups:
         if not summary.stopped:
-            drive(Pool(group, place, slots, display, on_over, summary, left_out=left_out), deadline, called_off)
+            drive(Pool(group, place, slots, display, on_over, summary, left_out=left_out))
     return summary
 
 
@@ -100,9 +98,10 @@ def pull(
 ) -> RunSummary:
     """Run the jobs that no other process has claimed until none is left, and return how the jobs run here ended.
 
-    task: a name that differs between the pools that share the jobs. No job begins in the last CLOSING_FRACTION of the
-    time before the deadline. If jobs are left then, the summary says that the run was stopped. The other arguments and
-    the errors are those of `run`. is_race: whether seeds are trained in their order, as races need.
+    task: a name that differs between the pools that share the jobs. deadline: seconds of the monotonic clock. Then, or
+    once `called_off()` is true, trials stop as at a signal. No job begins in the last CLOSING_FRACTION of the time
+    before it, and if jobs are left, the summary says that the run was stopped. is_race: whether seeds are trained in
+    their order, as races need. The other arguments and the errors are those of `run`.
     """
     summary = RunSummary()
     closing = deadline
@@ -129,7 +128,12 @@ def pull_order(jobs: Iterable[Job], task: str, spread: int = SPREAD) -> list[Job
     return by_seed[offset:window] + by_seed[:offset] + by_seed[window:]
 
 
-def drive(pool: Pool, deadline: float, called_off: Callable[[], bool], closing: float = math.inf) -> None:
+def drive(
+    pool: Pool,
+    deadline: float = math.inf,
+    called_off: Callable[[], bool] = lambda: False,
+    closing: float = math.inf,
+) -> None:
     """Run a pool until no trial is left, SIGINT or SIGTERM arrives, `deadline` passes or `called_off()` is true.
 
     Workers then have STOP_SECONDS to save a checkpoint and end, before they are killed. deadline: seconds of the

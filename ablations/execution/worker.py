@@ -118,7 +118,7 @@ class Worker:
             self.fail(error, trial, attempt, past)
 
     def keeps_weights(self, job: Job) -> bool:
-        """Return whether a trial's final weights are kept. Evals, and plans that cannot be read, may need them."""
+        """Evals, and plans that cannot be read, may need a trial's weights."""
         if job.evals or self.place.keep_weights == "all":
             return True
         plans, damaged = store.read_plans(self.runs)

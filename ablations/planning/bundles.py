@@ -106,7 +106,7 @@ class Packer:
         code = user_code(plan)
         if code is not None and not Path(code.about.folder).is_dir():
             self.left_out.append(f"the code of {plan.recipe}: is not on the machine that packed this")
-        elif code is not None and code.current().digest != code.about.digest:
+        elif code is not None and code.about.current().digest != code.about.digest:
             self.left_out.append(f"the code of {plan.recipe}: was edited since")
         elif code is not None:
             for name in code.files:

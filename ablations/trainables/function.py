@@ -18,9 +18,9 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Mapping
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ValidationError, create_model
 
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike
 
-KIND = "function"
 NAME = re.compile(r"([^\s:{}]+\.py):([A-Za-z_]\w*)")
 DIVERGED = "a function whose training diverged raises FloatingPointError"
 HEADER = struct.Struct("<qd")  # before the bytes of a checkpoint: its step, and the seconds of training
@@ -49,22 +48,16 @@ HEADER = struct.Struct("<qd")  # before the bytes of a checkpoint: its step, and
 class FunctionDescription(Description):
     """What a recipe says of a function. unseen: places that load code which is not among `files`, as FILE:LINE."""
 
-    unseen: list[str] = []
+    kind: ClassVar[str] = "function"
 
-    @property
-    def name(self) -> str:
-        """The name of the trainable, from which `trainable.find` makes it."""
-        return f"{KIND} {self.model_dump_json()}"
+    unseen: list[str] = []
 
     @property
     def path(self) -> Path:
         return Path(self.folder, self.train.rpartition(":")[0])
 
-    def current(self) -> "FunctionDescription":
-        """Return the description with its files as they are now: the function's, what it imports, and `code`.
-
-        Raises ValueError if a file is missing, or has the name of another module or of a package of this suite.
-        """
+    def current(self) -> Self:
+        """See Description. Also raises ValueError if a file has the name of another module or of our packages."""
         path = self.path
         try:
             source = path.read_bytes()
@@ -81,12 +74,11 @@ class FunctionDescription(Description):
         except ValueError as error:
             raise ValueError(f"train: {str(error).removeprefix('plugin ')}") from None
         imported = {str(file.relative): file.path for file in imports.files.values()}
-        found = self.with_files({path.name: path, **imported, **self.code_paths})
-        return found.model_copy(update={"unseen": [] if self.code else imports.unseen})
+        current = self.with_files({path.name: path, **imported, **self.code_paths})
+        return current.model_copy(update={"unseen": [] if self.code else imports.unseen})
 
 
 def is_function(train: str) -> bool:
-    """Return whether a recipe's `train` names a function in a file."""
     return NAME.fullmatch(train) is not None
 
 
@@ -94,6 +86,7 @@ class Function(UserCode):
     """A function as a trainable. Its file is imported when its settings are first needed."""
 
     about: FunctionDescription
+    description: ClassVar[type[Description]] = FunctionDescription
     progress = "a newer checkpoint (call run.save_checkpoint)"
 
     def __init__(self, about: FunctionDescription) -> None:
@@ -102,7 +95,6 @@ class Function(UserCode):
 
     @cached_property
     def function(self) -> Callable[..., Any]:
-        """The function. Raises ValueError if its file does not import or has no such function."""
         path = self.about.path
         name = self.about.train.rpartition(":")[2]
         if str(path.parent) not in sys.path:
@@ -120,7 +112,6 @@ class Function(UserCode):
 
     @cached_property
     def parameters(self) -> list[str]:
-        """The names of the function's parameters besides `run`. Raises ValueError if one is not named."""
         parameters = inspect.signature(self.function).parameters
         for parameter in parameters.values():
             if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
@@ -139,7 +130,6 @@ class Function(UserCode):
 
     @cached_property
     def model(self) -> type[BaseModel]:
-        """The model that validates the settings."""
         if self.record is None:
             return options_model(parameter_fields(self.function, self.parameters))
         return self.record if issubclass(self.record, BaseModel) else options_model(dataclass_fields(self.record))
@@ -171,15 +161,11 @@ class Function(UserCode):
         return [False, True] if kind is bool else super().values(key)
 
     def identity(self, settings: Settings) -> Settings:
-        """See Trainable. A trial is its settings, the function's name and the content of the code."""
         unseeded = {key: value for key, value in settings.items() if key != "seed"}
         function = self.about.train.rpartition(":")[2]
         return {"seed": settings["seed"], "settings": unseeded, "function": function, "code": self.about.digest}
 
     # -- execution -----------------------------------------------------------------------------------------------------
-
-    def current(self) -> FunctionDescription:
-        return self.about.current()
 
     def train(
         self, settings: Settings, run: store.Attempt, sources: Mapping[str, Parent], context: TrainingContext
@@ -200,7 +186,6 @@ class Function(UserCode):
         return outcome
 
     def arguments(self, settings: Settings, run: "FunctionRun") -> dict[str, Any]:
-        """Return the arguments of the function by name."""
         values = self.model(**{key: value for key, value in settings.items() if key in self.model.model_fields})
         arguments = {key: getattr(values, key) for key in self.model.model_fields}
         if self.record is not None:
@@ -211,7 +196,7 @@ class Function(UserCode):
         return arguments
 
     def checked(self, reported: object) -> dict[str, float]:
-        """Return the declared metrics among what the function returned. Raises Failed if one is not a finite number."""
+        """Return the declared metrics that a function returned. Raises Failed if one is not a finite number."""
         if not isinstance(reported, Mapping):
             raise Failed(f"{self.about.train} returned {str(reported)[:60]}: metric -> number", faults.INPUT)
         numbers = {}
@@ -233,15 +218,6 @@ class Function(UserCode):
         if NO_MEMORY.search(f"{type(error).__name__}: {error}"):
             return Fault(faults.MEMORY)
         return super().fault(error)
-
-
-@lru_cache(maxsize=64)
-def described(content: str) -> Function:
-    """Return the function that a plan describes. content: a FunctionDescription. Raises ValueError if it is invalid."""
-    try:
-        return Function(FunctionDescription.model_validate_json(content))
-    except ValidationError as error:
-        raise ValueError(explain(error, FunctionDescription)) from None
 
 
 Fields = dict[str, tuple[Any, Any]]  # name -> (type, default); `...` without one

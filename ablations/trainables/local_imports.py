@@ -38,7 +38,7 @@ class LocalFile:
 
     @property
     def relative(self) -> Path:
-        """The path of the file, relative to a folder from which the module can be imported."""
+        """The path relative to a folder from which the module can be imported."""
         parts = self.module.split(".")
         return Path(*(parts if self.path.stem == "__init__" else parts[:-1]), self.path.name)
 

@@ -10,6 +10,7 @@ import platform
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
     import numpy as np
 
 VIT = "ablations.trainables.vit.vit:VIT"
-DESCRIBED = {  # kind -> what makes a trainable of its description
-    "command": "ablations.trainables.command.command:described",
-    "function": "ablations.trainables.function:described",
+DESCRIBED = {  # kind -> the class that makes a trainable of its description
+    "command": "ablations.trainables.command.command:Command",
+    "function": "ablations.trainables.function:Function",
 }
 LINKS = ("init_from", "teacher")  # the settings by which a trial may name another, where a trainable has them
 
@@ -357,6 +358,7 @@ class Trainable(Protocol):
         return
 
 
+@lru_cache(maxsize=64)
 def find(name: str) -> Trainable:
     """Return the trainable of a name: `module:attribute`, "" for VIT, or a kind of DESCRIBED, a blank and JSON.
 
@@ -368,8 +370,7 @@ def find(name: str) -> Trainable:
         target = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"trainable {kind}: {error}: give module:attribute") from None
-    trainable: Trainable = target(description) if kind in DESCRIBED else target
-    return trainable
+    return target.of_plan(description) if kind in DESCRIBED else target
 
 
 def is_trial_id(value: Any) -> bool:

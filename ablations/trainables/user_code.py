@@ -10,15 +10,15 @@ import os
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from pydantic import model_validator
+from pydantic import ValidationError, model_validator
 
 from ablations import faults
 from ablations.faults import Fault
 from ablations.trainables.trainable import Resources, Trainable, TrainingContext, TrainingOutcome, find
 from commonfloor.messages import listed
-from commonfloor.options import Options
+from commonfloor.options import Options, explain
 from results.store import is_run_directory
 from results.store.schemas import Fact, Metric, Settings
 from results.store.schemas.metrics import (
@@ -84,6 +84,8 @@ class Description(Options):
     by which edits are named; plans before 0.27 have none. gpus: how many it uses.
     """
 
+    kind: ClassVar[str]
+
     train: str
     folder: str
     config: dict[str, Any]
@@ -93,6 +95,15 @@ class Description(Options):
     files: list[str] = []
     digest: str = ""
     file_digests: list[str] = []
+
+    @property
+    def name(self) -> str:
+        """The name of the trainable, from which `trainable.find` makes it."""
+        return f"{self.kind} {self.model_dump_json()}"
+
+    def current(self) -> Self:
+        """Return the description with its files as they are now. Raises ValueError if one is missing."""
+        raise NotImplementedError
 
     def with_files(self, files: Mapping[str, Path]) -> Self:
         """Return the description with files (name -> path) and their digest. Raises ValueError if they are large."""
@@ -146,6 +157,15 @@ class UserCode(Trainable):
 
     is_probed = True
     described = ()
+    description: ClassVar[type[Description]]
+
+    @classmethod
+    def of_plan(cls, content: str) -> Self:
+        """Return the trainable that a plan describes as JSON. Raises ValueError if the description is invalid."""
+        try:
+            return cls(cls.description.model_validate_json(content))
+        except ValidationError as error:
+            raise ValueError(explain(error, cls.description)) from None
 
     def __init__(self, about: Description) -> None:
         self.about = about
@@ -197,7 +217,6 @@ class UserCode(Trainable):
         context.warn(f"correct.npz is not used: {reason}")
 
     def check_data(self, trials: Sequence[Settings], to_train: Sequence[Settings], data_dir: Path | None) -> None:
-        """Raise ValueError if trials are to train and the code cannot run here."""
         if to_train:
             self.check_files()
 
@@ -205,16 +224,12 @@ class UserCode(Trainable):
         """Raise ValueError if the code cannot run here, or is no longer that of the plan."""
         if not Path(self.about.folder).is_dir():
             raise ValueError(f"{self.about.folder}: the folder of the code is not on this machine")
-        now = self.current()
+        now = self.about.current()
         if now.digest != self.about.digest:
             raise ValueError(
                 f"train: the code has changed since the study was planned ({now.changes(self.about)}): "
                 "undo that, or plan it anew with --prune (results stay)"
             )
-
-    def current(self) -> Description:
-        """Return the description with its files as they are now. Raises ValueError."""
-        raise NotImplementedError
 
     def code_changes(self, earlier: str) -> str:
         other = find(earlier)
@@ -228,14 +243,12 @@ class UserCode(Trainable):
         return "; ".join(filter(None, changes))
 
     def ensure_files(self) -> None:
-        """Raise Failed if the code cannot run here, or is no longer that of the plan."""
         try:
             self.check_files()
         except ValueError as error:
             raise Failed(str(error), faults.INPUT) from None
 
     def leftovers(self, attempt: Path) -> list[Path]:
-        """See Trainable. They are the large files in the folder of the code, such as its checkpoints."""
         large = []
         for path in sorted((attempt / FOLDER).rglob("*")):
             if path.is_file() and not path.is_symlink() and path.stat().st_size > LARGE:

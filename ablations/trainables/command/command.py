@@ -6,21 +6,20 @@ config: {lr: 1e-3, depth: 12}
 
 import shutil
 from collections.abc import Mapping
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, ValidationError, create_model
+from pydantic import Field, create_model
 
 from ablations.trainables.command import template, training
 from ablations.trainables.command.output import CURVE
 from ablations.trainables.trainable import Parent, TrainingContext, TrainingOutcome
 from ablations.trainables.user_code import Description, UserCode
-from commonfloor.options import Options, explain
+from commonfloor.options import Options
 from results import store
 from results.store.schemas import Plain, Settings
 
-KIND = "command"
 SCRIPTS = (".py", ".sh")  # ends of the words of a command that name its code
 EXPECTED = {  # what a template should name -> the environment variable that may be read instead, why it matters
     "seed": ("ABLATE_SEED", "all seeds are the same trial"),
@@ -47,25 +46,18 @@ class Allowed(Options):
 
 
 class CommandDescription(Description):
-    """What a recipe says of a command."""
+    kind: ClassVar[str] = "command"
 
     settings: dict[str, Allowed] = {}
     spelling: str = template.SPELLING
 
-    @property
-    def name(self) -> str:
-        """The name of the trainable, from which `trainable.find` makes it."""
-        return f"{KIND} {self.model_dump_json()}"
-
-    def current(self) -> "CommandDescription":
-        """Return the description with its files as they are now. Raises ValueError if one of `code` is missing."""
+    def current(self) -> Self:
         scripts = [word for word in template.split("train", self.train) if word.endswith(SCRIPTS)]
         files = {word: Path(self.folder, word) for word in scripts if Path(self.folder, word).is_file()}
         return self.with_files({**files, **self.code_paths})
 
 
 def is_command(train: str) -> bool:
-    """Return whether a recipe's `train` is a command line rather than a name of a trainable."""
     return " " in train or "{" in train
 
 
@@ -73,6 +65,7 @@ class Command(UserCode):
     """A command line as a trainable. Raises ValueError if its template, a setting or a metric is not valid."""
 
     about: CommandDescription
+    description: ClassVar[type[Description]] = CommandDescription
     progress = f"a new step in {CURVE} (write one with each checkpoint)"
 
     def __init__(self, about: CommandDescription) -> None:
@@ -101,10 +94,7 @@ class Command(UserCode):
     # -- identity and plans --------------------------------------------------------------------------------------------
 
     def identity(self, settings: Settings) -> Settings:
-        """See Trainable. A trial is its settings, the words of the template, the content of the code and `printed`.
-
-        A metric without `printed` is no part: its number depends on the code alone.
-        """
+        """See Trainable. A metric without `printed` is no part: its number depends on the code alone."""
         unseeded = {key: value for key, value in settings.items() if key != "seed"}
         identity = {
             "seed": settings["seed"],
@@ -130,22 +120,17 @@ class Command(UserCode):
         return warnings
 
     def mentions(self, variable: str) -> bool:
-        """Return whether a file of the code, as far as it is here, has the name of an environment variable."""
         paths = [Path(self.about.folder, name) for name in self.files]
         return any(variable.encode() in path.read_bytes() for path in paths if path.is_file())
 
     # -- execution -----------------------------------------------------------------------------------------------------
 
     def check_files(self) -> None:
-        """See UserCode. Also raises ValueError if the program is missing."""
         super().check_files()
         program = self.template.words[0]
         path = Path(self.about.folder) / program if "/" in program else program
         if "{" not in program and shutil.which(path) is None:
             raise ValueError(f"train: {program}: no such program")
-
-    def current(self) -> CommandDescription:
-        return self.about.current()
 
     def train(
         self, settings: Settings, run: store.Attempt, sources: Mapping[str, Parent], context: TrainingContext
@@ -156,15 +141,6 @@ class Command(UserCode):
         outcome = trial.train()
         self.check_answers(trial.right, outcome, context)
         return outcome
-
-
-@lru_cache(maxsize=64)
-def described(content: str) -> Command:
-    """Return the command that a plan describes. content: a CommandDescription. Raises ValueError if it is invalid."""
-    try:
-        return Command(CommandDescription.model_validate_json(content))
-    except ValidationError as error:
-        raise ValueError(explain(error, CommandDescription)) from None
 
 
 def settings_model(about: CommandDescription) -> type[Options]:

@@ -1,14 +1,14 @@
 """A recipe for a command of the user's, drafted from what its --help prints."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from ablations.trainables.command import template
-from ablations.trainables.command.script_help import ScriptHelp, ScriptOption, read_help, script_end
+from ablations.trainables.command.script_help import ScriptOption, read_help, script_end
 from commonfloor.messages import usual_name
 from results.store.schemas.metrics import is_lower_better
 
@@ -27,76 +27,94 @@ WIDEST = 48  # characters before comments that stand in one column
 END = "...\n"  # what yaml.safe_dump writes after a scalar
 
 
-def draft(train: str, metrics: Sequence[str], folder: str) -> "Draft":
-    """Return a recipe for a command. Raises ValueError if its --help cannot be read or the command is not usable.
-
-    metrics: the names of what it reports, or none. folder: where it runs, relative to the recipe.
-    """
-    words = template.split("--train", train)
-    drafted = Draft(train, words, read_help(words), tuple(dict.fromkeys(metrics)), folder)
-    if drafted.seed and drafted.seed.is_given(words) and "seed" not in drafted.braced:
-        raise ValueError(f"--train: {drafted.seed.name}: leave the seed out, because studies set it")
-    names = [option.name for option in drafted.known] + drafted.to_fill
-    template.parse(drafted.command, drafted.help.spelling, names)
-    return drafted
-
-
-@dataclass(frozen=True)
 class Draft:
-    """A recipe for a command. words: of the command as the user gave it, which stay as they are."""
+    """A recipe for a command, from its --help. The words of the command as the user gave it stay as they are.
 
-    train: str
-    words: tuple[str, ...]
-    help: ScriptHelp
-    metrics: tuple[str, ...]
-    folder: str
+    metrics: the names of what it reports, or none. folder: where it runs, relative to the recipe. Raises ValueError if
+    its --help cannot be read or the command is not usable.
+    """
 
-    @property
-    def braced(self) -> set[str]:
-        """The names in braces that the user gave."""
-        return {*template.NAME.findall(" ".join(self.words))}
+    def __init__(self, train: str, metrics: Sequence[str], folder: str) -> None:
+        self.train = train
+        self.metrics = list(dict.fromkeys(metrics))
+        self.folder = folder
+        self.words = template.split("--train", train)
+        self.braced = {*template.NAME.findall(" ".join(self.words))}  # the names in braces that the user gave
+        self.help = read_help(self.words)
+        self.seed = self.option_named(SEEDS)
+        self.output = self.option_named(FOLDERS)
+        if self.seed and self.seed.is_given(self.words) and "seed" not in self.braced:
+            raise ValueError(f"--train: {self.seed.name}: leave the seed out, because studies set it")
+        self.settings = list(self.read_settings())
+        self.known = [option for option in self.settings if not option.problem and not option.is_required]
+        given = list(self.given_arguments())
+        self.arguments = self.help.arguments[len(given) :]  # the required ones that the user has not given
+        self.other_arguments = self.arguments_to_fill(given)
+        self.to_fill = list(self.other_arguments)
+        for option in self.settings:
+            if option.is_required or (option.problem and option.name in self.braced.difference(template.OWN_NAMES)):
+                self.to_fill.append(option.name)
+        self.command = self.full_command()
+        template.parse(self.command, self.help.spelling, [*(option.name for option in self.known), *self.to_fill])
 
     # -- the options and what becomes of them --------------------------------------------------------------------------
 
-    @property
-    def seed(self) -> ScriptOption | None:
-        return self.option_named(SEEDS)
-
-    @property
-    def output(self) -> ScriptOption | None:
-        """The option of the folder to which the script writes."""
-        return self.option_named(FOLDERS)
-
     def option_named(self, names: Sequence[str]) -> ScriptOption | None:
-        """Return the first of the options that take one value and have one of the names, in the order of the names."""
+        """Return the option that takes a value and has the first of the names that an option has."""
         for name in names:
             for option in self.help.options:
                 if plain_name(option.name) == name and not option.is_flag:
                     return option
         return None
 
-    @property
-    def settings(self) -> list[ScriptOption]:
-        """All options but the seed, the folder, and those to which the user gave a fixed value."""
-        kept = []
+    def read_settings(self) -> Iterator[ScriptOption]:
+        """Yield all options but the seed, the folder, and those to which the user gave a fixed value."""
         for option in self.help.options:
-            is_fixed = option.is_given(self.words) and option.name not in self.braced
-            if option.name in template.OWN_NAMES and option not in (self.seed, self.output):
-                option = replace(option, problem="its name means something else in `train`: write it there")
-            if option.is_flag and plain_name(option.name) in OTHER_MODES and option.name not in self.braced:
-                option = replace(option, problem="does something else than train from the start")
-            if not is_fixed and option not in (self.seed, self.output):
-                kept.append(option)
-        return kept
+            is_braced = option.name in self.braced
+            if option in (self.seed, self.output) or (option.is_given(self.words) and not is_braced):
+                continue
+            if option.is_flag and plain_name(option.name) in OTHER_MODES and not is_braced:
+                yield replace(option, problem="does something else than train from the start")
+            elif option.name in template.OWN_NAMES:
+                yield replace(option, problem="its name means something else in `train`: write it there")
+            else:
+                yield option
+
+    def given_arguments(self) -> Iterator[str]:
+        """Yield the words without an option's name that the user has given."""
+        takes_value = False
+        for word in self.words[script_end(self.words) :]:
+            if word.startswith("-"):
+                takes_value = "=" not in word and self.is_value_next(word)
+                continue
+            if not takes_value and word != template.SETTINGS:
+                yield word
+            takes_value = False
+
+    def is_value_next(self, word: str) -> bool:
+        return any(option.is_given([word]) and not option.is_flag for option in self.help.options)
+
+    def arguments_to_fill(self, given: Sequence[str]) -> list[str]:
+        """Return the arguments given in braces or missing that are neither the seed nor the folder."""
+        options = {*template.OWN_NAMES, *(option.name for option in self.help.options)}
+        names = []
+        for word in given:
+            if template.NAME.fullmatch(word) and word[1:-1] not in options:
+                names.append(word[1:-1])
+        names += [name for name in self.arguments if plain_name(name) not in (*SEEDS, *FOLDERS)]
+        return list(dict.fromkeys(names))
 
     @property
-    def known(self) -> list[ScriptOption]:
-        """The settings with a known default."""
-        return [option for option in self.settings if not option.problem and not option.is_required]
+    def unfilled(self) -> list[str]:
+        lacking = list(self.to_fill)
+        if not self.known:
+            lacking.append("config")
+        if not self.metrics:
+            lacking.append("metrics")
+        return lacking
 
-    @property
     def probe(self) -> dict[str, int]:
-        """The settings that make a trial short: whole numbers of steps or epochs."""
+        """Return the settings that make a trial short."""
         short: dict[str, int] = {}
         for option in self.known:
             name = usual_name(option.name)
@@ -104,73 +122,17 @@ class Draft:
                 short[option.name] = SHORT[name]
         return short
 
-    @property
-    def arguments(self) -> list[str]:
-        """The required arguments without an option's name that the user has not given."""
-        return self.help.arguments[len(self.given_arguments) :]
-
-    @property
-    def given_arguments(self) -> list[str]:
-        """The words without an option's name that the user has given."""
-        given = []
-        takes_value = False
-        for word in self.words[script_end(self.words) :]:
-            if word.startswith("-"):
-                takes_value = "=" not in word and self.is_value_next(word)
-                continue
-            if not takes_value and word != template.SETTINGS:
-                given.append(word)
-            takes_value = False
-        return given
-
-    def is_value_next(self, word: str) -> bool:
-        """Return whether a word of the command names an option that takes a value."""
-        return any(option.is_given([word]) and not option.is_flag for option in self.help.options)
-
-    @property
-    def required(self) -> list[str]:
-        """The required options that the user has not given."""
-        return [option.name for option in self.settings if option.is_required and option.name not in self.braced]
-
-    @property
-    def to_fill(self) -> list[str]:
-        """The names that the user has to give a value."""
-        names = self.other_arguments
-        for option in self.settings:
-            if option.is_required or (option.problem and option.name in self.braced.difference(template.OWN_NAMES)):
-                names.append(option.name)
-        return names
-
-    @property
-    def unfilled(self) -> list[str]:
-        """What the recipe lacks."""
-        lacking = self.to_fill
-        if not self.known:
-            lacking.append("config")
-        if not self.metrics:
-            lacking.append("metrics")
-        return lacking
-
-    @property
-    def other_arguments(self) -> list[str]:
-        """The arguments to fill in: given in braces or missing, and neither the seed nor the folder."""
-        known = {*template.OWN_NAMES, *(option.name for option in self.help.options)}
-        names = [word[1:-1] for word in self.given_arguments if template.NAME.fullmatch(word)]
-        to_fill = [name for name in names if name not in known]
-        to_fill += [name for name in self.arguments if plain_name(name) not in (*SEEDS, *FOLDERS)]
-        return list(dict.fromkeys(to_fill))
-
     # -- the recipe ----------------------------------------------------------------------------------------------------
 
-    @property
-    def command(self) -> str:
-        """The template: the user's words, and what is missing."""
+    def full_command(self) -> str:
+        """Return the user's words, and what is missing."""
         words = []
         roles = {**dict.fromkeys(SEEDS, "seed"), **dict.fromkeys(FOLDERS, "folder")}
         for name in self.arguments:
             words.append(f"{{{roles.get(plain_name(name), name)}}}")
-        for name in self.required:
-            words += self.spelled(name, name)
+        for option in self.settings:
+            if option.is_required and option.name not in self.braced:
+                words += self.spelled(option.name, option.name)
         if template.SETTINGS not in self.words:
             words.append(template.SETTINGS)
         if self.seed and "seed" not in self.braced:
@@ -188,11 +150,9 @@ class Draft:
         return " ".join([self.train, *words])
 
     def spelled(self, key: str, name: str) -> list[str]:
-        """Return the words that give an option the value of a name in braces."""
         return self.help.spelling.replace("{key}", key).replace("{value}", f"{{{name}}}").split()
 
     def text(self) -> str:
-        """Return the recipe as YAML."""
         lines = [
             f"# A recipe for {script_name(self.words)}, by `ablate init --train`: from its --help. Check the defaults.",
             "# A default without a point, such as 1, takes whole numbers only: write 1.0 where fractions are allowed.",
@@ -209,8 +169,9 @@ class Draft:
         if self.help.spelling != template.SPELLING:
             lines.append(line("spelling", self.help.spelling))
         lines += [*self.config(), *self.allowed(), *self.reported()]
-        if self.probe:
-            lines.append(f"{line('probe', self.probe)}  # short trials, by which each arm is tried first")
+        probe = self.probe()
+        if probe:
+            lines.append(f"{line('probe', probe)}  # short trials, by which each arm is tried first")
         lines.append("seeds: 5")
         return "\n".join(lines) + "\n"
 
@@ -233,7 +194,6 @@ class Draft:
             yield f"{text:{width}}  # {reason}" if reason else text
 
     def allowed(self) -> Iterator[str]:
-        """Yield the lines of `settings`."""
         limits = {option.name: option.limits for option in self.known if option.limits}
         if limits:
             yield "settings:"
@@ -241,7 +201,6 @@ class Draft:
             yield f"  {inline(name)}: {inline(values)}"
 
     def reported(self) -> Iterator[str]:
-        """Yield the lines of `metrics`."""
         if not self.metrics:
             yield '# metrics: {accuracy: {better: higher}}  # as METRIC accuracy=0.9; else printed: "text before it"'
             return
@@ -276,7 +235,6 @@ def comment(option: ScriptOption) -> str:
 
 
 def inline(value: Any) -> str:
-    """Return a value as YAML in one line."""
     written = yaml.safe_dump(value, width=10_000, default_flow_style=True, allow_unicode=True, sort_keys=False)
     return written.removesuffix(END).strip()
 

@@ -59,7 +59,6 @@ class Log:
         file.write(f"\n[... {self.left_out:,} bytes left out ...]\n".encode() + tail)
 
     def last_lines(self) -> list[str]:
-        """Return the last lines of the output that are not blank."""
         lines = self.last.decode(errors="replace").replace("\r", "\n").splitlines()
         return [line.strip() for line in lines if line.strip()]
 
@@ -72,7 +71,6 @@ class LineSplitter:
         self.rest = b""  # the unfinished last line
 
     def read(self, output: bytes) -> None:
-        """Read more output, or its end, which is empty."""
         end = b"" if output else b"\n"
         *lines, rest = (self.rest + output.replace(b"\r", b"\n") + end).split(b"\n")
         self.rest = rest[:LONGEST_LINE]
@@ -94,7 +92,6 @@ class Report:
         self.diverged = False
 
     def read_line(self, line: str) -> None:
-        """Read a line of standard output."""
         if line == DIVERGED:
             self.diverged = True
         found = METRIC.fullmatch(line)
@@ -206,13 +203,11 @@ class Curve:
 
     @property
     def numbers(self) -> dict[str, float]:
-        """The numbers of the last step that are finite, by their names."""
         extra = self.lines[-1].model_extra if self.lines else None
         return {name: value for name, value in (extra or {}).items() if value is not None}
 
     @property
     def step(self) -> int:
-        """The last step, or 0."""
         return self.lines[-1].step if self.lines else 0
 
 

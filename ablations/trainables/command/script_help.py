@@ -59,12 +59,10 @@ class ScriptOption:
     problem: str = ""
 
     def is_given(self, words: Sequence[str]) -> bool:
-        """Return whether words of a command give the option."""
         return any(word.partition("=")[0] in self.spellings for word in words)
 
     @property
     def limits(self) -> dict[str, Any]:
-        """The values that a recipe's `settings` allow."""
         if self.choices:
             return {"choices": list(self.choices)}
         bounds = {"min": self.low, "max": self.high}
@@ -145,7 +143,6 @@ def output_of(words: Sequence[str]) -> str:
 
 
 def started(words: Sequence[str], errors: IO[bytes]) -> "subprocess.Popen[bytes]":
-    """Start a command whose output is plain and wide. Raises ValueError if there is no such program."""
     plain = {"COLUMNS": WIDTH, "TERMINAL_WIDTH": WIDTH, "NO_COLOR": "1", "TERM": "dumb", "TYPER_USE_RICH": "0"}
     env = {**os.environ, **plain}
     try:
@@ -155,7 +152,6 @@ def started(words: Sequence[str], errors: IO[bytes]) -> "subprocess.Popen[bytes]
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
-    """Kill a process and all that it has started."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
@@ -197,7 +193,6 @@ def boxed_row(row: str) -> str:
 
 
 def parse(text: str) -> ScriptHelp:
-    """Return what a help text says."""
     required = required_names(text)
     options: dict[str, ScriptOption] = {}
     has_equals = False  # whether it writes --key=value

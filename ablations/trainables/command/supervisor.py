@@ -47,7 +47,6 @@ def kill_descendants() -> None:
 
 
 def kill_with_worker() -> None:
-    """Wait until the worker is gone, then kill everything and this process."""
     os.read(0, 1)
     kill_descendants()
     os._exit(1)

@@ -60,7 +60,6 @@ class Template:
 
 
 def value_text(value: Any) -> str:
-    """Return a value as it stands in a command: a string as it is, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value)
 
 

@@ -120,7 +120,7 @@ class CommandRun:
                     looked = time.monotonic()
 
     def save_curve(self) -> None:
-        """Copy the command's training curve to the attempt. A new step in it is the trial's progress."""
+        """Copy the command's training curve to the attempt, if it has changed."""
         if self.curve.has_changed():
             self.record_curve()
 

@@ -17,7 +17,8 @@ from vitcore.training import parents
 WILDCARDS = re.compile(r"[*?\[{]")
 
 
-def describe_data(name: str) -> PlannedData:
+def describe_data(settings: Settings) -> PlannedData:
+    name = settings["data"]
     about = describe(name)
     return PlannedData(
         name=display_name(name),
@@ -41,7 +42,7 @@ def display_name(name: str) -> str:
     return os.path.basename(path)
 
 
-def assume_pack(name: str, facts: Mapping[str, int], data_dir: Path | None) -> str:
+def assume_data(name: str, facts: Mapping[str, int], data_dir: Path | None) -> str:
     """See Trainable.assume_data. The facts suffice to plan, not to train."""
     if find(name, data_dir) is not None:
         return ""
@@ -50,8 +51,8 @@ def assume_pack(name: str, facts: Mapping[str, int], data_dir: Path | None) -> s
     return pack_hint(name)
 
 
-def split(name: str) -> Split:
-    about = describe(name)
+def split(settings: Settings) -> Split:
+    about = describe(settings["data"])
     if about.folds:
         return Split(kind="folds", folds=about.folds, images=about.train_size + about.test_size)
     return Split(kind="official", images=about.test_size)
@@ -66,6 +67,10 @@ def fingerprints(values: Callable[[str], Iterable[str]]) -> Settings:
         files = {parents.normalized(link, name) for name in values(link) if parents.names_file(link, name)}
         starts |= {name: parents.identifying_value(link, name) for name in sorted(files)}
     return {"data": data, "starts": starts}
+
+
+def warnings(settings: Settings) -> list[str]:
+    return list(enlargement_notes(settings["data"], settings["image_size"]))
 
 
 def enlargement_notes(data: str, size: int | str) -> Iterator[str]:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from ablations.trainables.trainable import Compared
-from ablations.trainables.vit.budget import MEANT, config_of
 from ablations.trainables.vit.data import enlargement_notes
+from ablations.trainables.vit.planned import MEANT, config_of
 from vitcore.analysis.cost import initial_weights, measure, trained_params
 from vitcore.config import Config
 from vitcore.runtime.host import Cost

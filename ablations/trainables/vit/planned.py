@@ -1,29 +1,35 @@
-"""What vitcore knows of a trial before it is trained. This module loads torch."""
+"""What vitcore knows of a trial before it is trained. This module loads torch.
 
-from collections.abc import Sequence
+The number of steps of each arm is chosen to meet a study's budget. A longer run is never evaluated midway instead,
+because its learning rate would not have decayed.
+"""
+
+import json
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ablations.trainables.vit import budget, data
-from ablations.trainables.vit.budget import config_of
+from ablations.trainables.vit.data import describe_data, enlargement_notes
 from commonfloor.messages import joined_names
 from commonfloor.options import ConfigError
 from results.store.schemas import Metric, Settings
 from results.store.schemas.metrics import readable_name
 from vitcore.analysis.cost import measure
-from vitcore.analysis.evals import EVAL, eval_of, find, spellings
+from vitcore.analysis.evals import EVAL, find, spellings
 from vitcore.analysis.other_images import OtherImages
 from vitcore.config import Config, merge
 from vitcore.data import lookup, splits
 from vitcore.data.test_sets import find_test_set
 from vitcore.identity import identity as config_identity
+from vitcore.model.stem import patch_sizes
 from vitcore.runtime.compile_cache import compiles
 from vitcore.runtime.device import compute_settings, device_of
 from vitcore.runtime.device import hardware as device_name
+from vitcore.settings import size_name
 from vitcore.training.distributed import ALONE
 from vitcore.training.evaluation import METRICS
 from vitcore.training.objectives import OBJECTIVE
@@ -39,9 +45,19 @@ from vitcore.training.pretrained import (
 from vitcore.training.state import Training
 from vitcore.variants import VARIANTS
 
-__all__ = ["eval_of"]
-
 WARM_UP, STEPS = 5, 50  # of a measurement
+TOLERANCE = 0.02  # maximum relative error from rounding to whole steps
+MEANT = {"steps": "steps", "epochs": "epochs", "flops": "training FLOPs"}
+
+
+def config_of(settings: Settings) -> Config:
+    """Return the config with resolved settings. Raises ConfigError if they are not valid."""
+    return validated(json.dumps(settings, sort_keys=True))
+
+
+@lru_cache(maxsize=4096)  # planning asks several times about each arm, and validation takes a millisecond
+def validated(text: str) -> Config:
+    return Config(**json.loads(text))
 
 
 def values(key: str) -> list[Any]:
@@ -59,8 +75,58 @@ def resolve_recipe(recipe: dict[str, Any], own: Settings) -> Settings:
 def meet_budget(name: str, reference: Settings, settings: dict[str, Any]) -> dict[str, Any]:
     if name == "steps" and "epochs" not in settings:
         return settings
-    steps = budget.matched_steps(name, config_of(reference), Config(**settings))
+    steps = matched_steps(name, config_of(reference), Config(**settings))
     return merge(settings, {"steps": steps})
+
+
+def matched_steps(budget: str, reference: Config, config: Config) -> int:
+    """Return the number of steps that gives `config` the budget of `reference`.
+
+    Raises ValueError if no whole number of steps is within 2% of that budget.
+    """
+    if budget == "steps":
+        return reference.steps
+    spent = epoch_fraction if budget == "epochs" else training_flops
+    exact = reference.steps * spent(reference) / spent(config)
+    steps = max(1, round(exact))
+    if abs(steps - exact) > TOLERANCE * exact:
+        raise ValueError(
+            f"budget={budget}: the same {MEANT[budget]} as the baseline's are {exact:.2f} steps, and no whole number "
+            f"is within {TOLERANCE:.0%}: give more steps"
+        )
+    return steps
+
+
+def epoch_fraction(config: Config) -> float:
+    """Return the fraction of an epoch that one step covers."""
+    train = lookup.describe(config.data).train_size * (1 - config.val_fraction) * config.data_fraction
+    return config.batch / train
+
+
+def training_flops(config: Config) -> int:
+    """Return the FLOPs of one training step, averaged over the patch sizes if steps draw them at random.
+
+    They are 6 x the multiply-adds of a forward pass x the batch size, as a backward pass costs twice as much.
+    """
+    each = [measure(config.model_copy(update={"patch": size})).flops for size in patch_sizes(config)]
+    return 3 * round(sum(each) / len(each)) * config.batch
+
+
+def cheaper(settings: Settings, varied: Collection[str]) -> Iterator[tuple[float, str]]:
+    """See Trainable. The time is taken to be in proportion to training FLOPs."""
+    config = Config(**settings)
+    whole = measure(config).flops * config.steps
+    patch = 1 if config.model else config.patch
+    height, width = (max(patch, side // 2 // patch * patch) for side in config.image_shape)
+    changes: dict[str, int | str] = {"image_size": size_name((height, width)), "steps": max(1, config.steps // 2)}
+    if not config.model:
+        changes["patch"] = 2 * patch
+    for key in changes.keys() - set(varied):
+        try:
+            other = Config(**merge(config.model_dump(), {key: changes[key]}))
+        except ConfigError:
+            continue  # for example, if the patch size does not divide the image size
+        yield measure(other).flops * other.steps / whole, f"{key}={changes[key]}"
 
 
 def identity(settings: Settings) -> Settings:
@@ -70,14 +136,13 @@ def identity(settings: Settings) -> Settings:
 def describe(settings: Settings) -> Settings:
     config = config_of(settings)
     described = asdict(measure(config))
-    described["train_flops"] = budget.training_flops(config) * config.steps
+    described["train_flops"] = training_flops(config) * config.steps
     if config.objective == "classification":
         described["chance"] = 1 / config.classes
     return described
 
 
 def summary(settings: Settings, recipe: str, recipe_text: str, has_stages: bool) -> str:
-    """Return a description of the data and of the baseline's training."""
     config = config_of(settings)
     size = "trained at {} x {} pixels".format(*config.image_shape)
     length = "" if has_stages else f", {config.steps:,} steps of {config.batch} images"
@@ -86,7 +151,7 @@ def summary(settings: Settings, recipe: str, recipe_text: str, has_stages: bool)
     )
     if recipe_text:
         return f"{recipe_text.strip().rstrip('.')}. {model}, {size}{length}."
-    about = data.describe_data(config.data)
+    about = describe_data(settings)
     images = f"{about.train:,} images to train on and {about.test:,} to test on"
     if about.folds:
         images = f"{about.train + about.test:,} images in {about.folds} folds"
@@ -137,13 +202,12 @@ def check_test_images(name: str) -> None:
 
 
 def eval_caveats(names: Sequence[str], settings: Settings) -> list[str]:
-    """Return a caveat for each eval that enlarges the stored images or has only some of the classes."""
     caveats = []
     for entry in map(find, names):
         if not isinstance(entry, OtherImages):
             continue
         if entry.size:
-            caveats += [f"In evaluations, {note}." for note in data.enlargement_notes(settings["data"], entry.size)]
+            caveats += [f"In evaluations, {note}." for note in enlargement_notes(settings["data"], entry.size)]
         elif entry.data:
             scored = len(find_test_set(entry.data).class_names)
             classes = settings["classes"]
@@ -170,10 +234,8 @@ def step_seconds(settings: Settings, data_dir: Path | None, teacher: Settings | 
         images = splits.load(short, data_dir).to(torch.device(device_of(config)))
         model = untrained_teacher(Config(**teacher), images) if teacher else teacher_for(config, images, ALONE, None)
         training = Training(short, images, teacher=model)
-        take_steps(training, WARM_UP)
-        before = training_seconds(training)
-        take_steps(training, STEPS)
-        return (training_seconds(training) - before) / STEPS
+        before = seconds_after(training, WARM_UP)
+        return (seconds_after(training, STEPS) - before) / STEPS
 
 
 def with_steps(config: Config, steps: int) -> Config:
@@ -182,12 +244,10 @@ def with_steps(config: Config, steps: int) -> Config:
     return Config(**merge(config.model_dump(), {"steps": steps, "compile": compile_}))
 
 
-def take_steps(training: Training, steps: int) -> None:
+def seconds_after(training: Training, steps: int) -> float:
+    """Return the time of training at the end of further steps."""
     for _ in range(steps):
         training.advance()
-
-
-def training_seconds(training: Training) -> float:
     with training.off_the_clock():
         return training.seconds
 
@@ -222,12 +282,8 @@ def check_no_leak(config: Config, parent: Config) -> None:
     about = lookup.describe(config.data)
     is_same_data = about.fingerprint == lookup.describe(parent.data).fingerprint
     if about.folds and is_same_data and config.data_seed != parent.data_seed:
+        link = parent_of(config)
         raise ConfigError(
-            f"data_seed={config.data_seed}: {parent_text(config)} was trained on images that this trial "
+            f"data_seed={config.data_seed}: {link}={getattr(config, link)} was trained on images that this trial "
             f"tests on; set data_seed={parent.data_seed}"
         )
-
-
-def parent_text(config: Config) -> str:
-    link = parent_of(config)
-    return f"{link}={getattr(config, link)}"

@@ -40,17 +40,14 @@ LOADED: dict[Path, Plugin] = {}
 
 
 def load(paths: Iterable[Path]) -> dict[str, str]:
-    """Load plug-ins and return file path -> digest. Each file is loaded once per process.
+    """Load plug-ins, each once per process, and return file path -> digest.
 
-    Raises ValueError if a file cannot be read or imported, redefines a name, or adds an invalid part. Also raises it if
-    a part belongs to another plug-in, or if a local file has the name of another module. The dictionaries are restored
-    before an error is raised.
+    Raises ValueError if one cannot be used. The dictionaries are restored before.
     """
     return {str(path): loaded(path).digest for path in paths}
 
 
 def loaded(path: Path) -> Plugin:
-    """Return a plug-in, after loading it unless this process has done so."""
     path = Path(os.path.expanduser(path)).resolve()
     if path not in LOADED:
         LOADED[path] = load_one(path)
@@ -99,7 +96,6 @@ def load_one(path: Path) -> Plugin:
 
 
 def registered_models() -> dict[str, Callable[..., Any]]:
-    """Return name -> entry point of the models in timm's registry that are not timm's own."""
     if "timm" not in sys.modules:  # importing it takes seconds
         return {}
     import timm

@@ -14,16 +14,27 @@ import threading
 import time
 import traceback
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 
 import torch
 
+from ablations import faults
 from ablations.output import plain_output
 from ablations.trainables.vit import plugins
-from ablations.trainables.vit.rank_processes import BEAT, BEAT_SECONDS, FOLLOWED, READY, RankOrder, report_failure
+from ablations.trainables.vit.rank_processes import (
+    BEAT,
+    BEAT_SECONDS,
+    FOLLOWED,
+    READY,
+    REPORT,
+    RankFailure,
+    RankOrder,
+)
+from ablations.trainables.vit.training import fault
 from vitcore.config import Config
-from vitcore.training.distributed import TCPStore, join
+from vitcore.training.distributed import TCPStore, exchange_failed, join
 from vitcore.training.loop import train
 
 CONNECT = timedelta(seconds=60)
@@ -65,6 +76,25 @@ def serve(order: RankOrder, store: TCPStore) -> None:
     store.set(f"{READY}/{order.rank}", "")
     with join(store, order.rank, config.gpus, order.device) as ranks:
         train(config, data_dir=Path(order.data_dir) if order.data_dir else None, ranks=ranks)
+
+
+def report_failure(store: TCPStore, rank: int, error: Exception) -> bool:
+    """Report to rank 0 the exception that ends this rank; return whether the exception arose in this rank."""
+    cause = faults.classify(error, fault)
+    followed = exchange_failed(error)
+    report = RankFailure(
+        rank=rank,
+        cause=f"{type(error).__name__}: {error}",
+        kind=cause.kind,
+        fatal=cause.fatal,
+        where=faults.fault_location(error),
+        trace="".join(traceback.format_exception(error)),
+        node=os.environ.get("SLURMD_NODENAME", ""),
+        followed=followed,
+    )
+    with suppress(RuntimeError):  # rank 0 is gone: nobody reads the report
+        store.set(f"{REPORT}/{store.add(REPORT, 1)}", json.dumps(asdict(report)))
+    return not followed
 
 
 def end_with_parent() -> None:

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -20,10 +19,8 @@ from pathlib import Path
 
 import torch
 
-from ablations import faults
 from ablations.faults import MACHINE, Fault, RankLost
 from ablations.machine import nodes
-from ablations.trainables.vit import own_faults
 from results.store.schemas import Settings
 from vitcore.config import Config
 from vitcore.runtime.device import device_of
@@ -43,8 +40,6 @@ SILENT_SECONDS = 300.0  # without a heartbeat until a rank is killed, as for a w
 
 @dataclass(frozen=True)
 class RankFailure:
-    """A rank's report of the exception that ended it."""
-
     rank: int
     cause: str
     kind: str
@@ -59,25 +54,6 @@ class RankFailure:
         return RankLost(f"rank {self.rank}: {self.cause}", fault, self.where, self.trace, self.node)
 
 
-def report_failure(store: TCPStore, rank: int, error: Exception) -> bool:
-    """Report to rank 0 the exception that ends this rank; return whether the exception arose in this rank."""
-    fault = faults.classify(error, own_faults.fault)
-    followed = exchange_failed(error)
-    report = RankFailure(
-        rank=rank,
-        cause=f"{type(error).__name__}: {error}",
-        kind=fault.kind,
-        fatal=fault.fatal,
-        where=faults.fault_location(error),
-        trace="".join(traceback.format_exception(error)),
-        node=os.environ.get("SLURMD_NODENAME", ""),
-        followed=followed,
-    )
-    with suppress(RuntimeError):  # rank 0 is gone: nobody reads the report
-        store.set(f"{REPORT}/{store.add(REPORT, 1)}", json.dumps(asdict(report)))
-    return not followed
-
-
 def read_failures(store: TCPStore) -> list[RankFailure]:
     reports: list[RankFailure] = []
     while store.check([key := f"{REPORT}/{len(reports) + 1}"]):
@@ -87,8 +63,6 @@ def read_failures(store: TCPStore) -> list[RankFailure]:
 
 @dataclass(frozen=True)
 class RankOrder:
-    """The settings of a rank's process."""
-
     config: Settings
     plugins: Sequence[str]
     data_dir: str | None
@@ -193,7 +167,7 @@ class RankProcesses:
         )
 
     def start_elsewhere(self) -> "subprocess.Popen[bytes]":
-        """Start one srun for all ranks on the job's other nodes, and return its process. The ranks share its input."""
+        """Start one srun for all ranks on the job's other nodes."""
         others = nodes() - 1
         cores = int(os.environ.get("SLURM_CPUS_PER_TASK", "1"))
         srun = ["srun", "--overlap", "--unbuffered", "--kill-on-bad-exit=1", "--relative=1", f"--nodes={others}"]
@@ -273,7 +247,6 @@ class RankProcesses:
                 process.kill() if rank < self.here else process.terminate()  # srun forwards the signal to all its ranks
 
     def end(self) -> None:
-        """End all ranks by closing their standard input, and kill any rank that does not exit."""
         self.over.set()
         for process in self.processes.values():
             assert process.stdin is not None

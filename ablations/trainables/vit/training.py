@@ -7,24 +7,25 @@ from pathlib import Path
 import torch
 
 from ablations import machine
+from ablations.faults import INPUT, MEMORY, Fault, raised_in
 from ablations.trainables.trainable import EvalResult, Parent, TrainingContext, TrainingOutcome
 from ablations.trainables.vit import machine_checks, plugins, rank_processes
+from commonfloor.options import ConfigError
 from results import store
-from results.store.schemas import Fact, Facts
+from results.store.schemas import Fact, Facts, Settings
 from vitcore.analysis import evals
 from vitcore.analysis.cost import remember
 from vitcore.analysis.eval import restore_model
 from vitcore.config import Config
 from vitcore.runtime.compile_cache import compiles
 from vitcore.runtime.device import NoGpu, compute_settings, device_of, hardware, kernel_name, require_gpu
-from vitcore.runtime.memory import release
+from vitcore.runtime.memory import OutOfMemory, out_of_memory
 from vitcore.training import loop
 from vitcore.training.pretrained import Trained
 from vitcore.training.step_graph import ASKED, NONE
 
-__all__ = ["release"]
-
 NOT_COMPILED = {"seed", "data_seed", "lr", "init_from", "teacher"}  # settings that no compiled code depends on
+CHECKED = ("vitcore.config", "vitcore.data")  # modules whose ValueErrors mean bad input
 
 compiled: set[str] = set()  # configs, without NOT_COMPILED, that this process has compiled
 
@@ -37,8 +38,13 @@ def start_worker(files: Sequence[str], needs_gpu: bool) -> None:
         require_gpu()
 
 
+def checked_environment(settings: Settings, needs_gpu: bool) -> dict[str, Fact]:
+    config = Config(**settings)
+    ensure_device(config, needs_gpu)
+    return environment(config)
+
+
 def environment(config: Config) -> dict[str, Fact]:
-    """Return the hardware that trains a config, and how it computes."""
     accelerator = device_of(config)
     return {
         "device": hardware(config),
@@ -76,9 +82,9 @@ def ensure_device(config: Config, needs_gpu: bool) -> None:
 
 
 def train(
-    config: Config, run: store.Attempt, parents: Mapping[str, Parent], context: TrainingContext
+    settings: Settings, run: store.Attempt, parents: Mapping[str, Parent], context: TrainingContext
 ) -> TrainingOutcome:
-    """Train a config with the ranks that it asks for, and publish nothing."""
+    config = Config(**settings)
     described = machine_checks.known_cost(context.description)
     if described is not None:
         remember(config, described)
@@ -114,10 +120,23 @@ def warn_of(facts: Facts, context: TrainingContext) -> None:
         context.warn(f"a step is not one CUDA graph: {graph.removeprefix(NONE)}")
 
 
-def compute_eval(name: str, config: Config, weights: bytes, number: int | None, data_dir: Path | None) -> EvalResult:
+def compute_eval(
+    name: str, settings: Settings, weights: bytes, number: int | None, data_dir: Path | None
+) -> EvalResult:
+    config = Config(**settings)
     entry = evals.find(name)
     if number:
         entry = type(entry)(str(number))
     with compute_settings(config):
         computed = entry.compute(restore_model(config, weights), data_dir)
     return EvalResult(computed.metrics, computed.notes, computed.details, computed.arrays)
+
+
+def fault(error: BaseException) -> Fault | None:
+    if isinstance(error, OutOfMemory):
+        return Fault(MEMORY, says_all=True)
+    if out_of_memory(error):
+        return Fault(MEMORY)
+    if isinstance(error, ConfigError) or (type(error) is ValueError and raised_in(error, CHECKED)):
+        return Fault(INPUT)
+    return None

@@ -3,25 +3,14 @@
 What loads NumPy or torch is imported when it is needed: commands that only read plans and results load neither.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ablations import machine
-from ablations.faults import Fault
-from ablations.trainables.trainable import (
-    Compared,
-    EvalResult,
-    Parent,
-    Resources,
-    Trainable,
-    TrainingContext,
-    TrainingOutcome,
-)
+from ablations.trainables.trainable import Resources, Trainable
 from ablations.trainables.vit import machine_checks
-from results import store
-from results.store.schemas import Fact, Metric, PlannedData, Settings, Split
+from results.store.schemas import PlannedData, Settings
 from vitcore.config import Config, check_settings, merge
 from vitcore.runtime.host import Cost, has_bf16, processor
 from vitcore.settings import HOW_IT_RUNS
@@ -40,21 +29,14 @@ FREE = {  # settings that a step's time does not depend on
 BF16_SLOWDOWN = 3.7
 
 
-class LazyModule:
-    """A module of this folder, imported when it is first used."""
+def late(place: str) -> Any:
+    """Return a method that calls a function, given as `module:function`, whose module is imported at the first call."""
+    module, _, name = place.partition(":")
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def call(trainable: Trainable, *arguments: Any) -> Any:
+        return getattr(import_module(module, __package__), name)(*arguments)
 
-    def __getattr__(self, attribute: str) -> Any:
-        return getattr(import_module(f"{__package__}.{self.name}"), attribute)
-
-
-if TYPE_CHECKING:
-    from ablations.trainables.vit import budget, data, notes, own_faults, planned, training
-else:
-    names = ("budget", "data", "notes", "own_faults", "planned", "training")
-    budget, data, notes, own_faults, planned, training = map(LazyModule, names)
+    return call
 
 
 class Vit(Trainable):
@@ -75,22 +57,46 @@ class Vit(Trainable):
     data_key = "data"
     node_checks = machine_checks.NODE_CHECKS
 
-    # -- settings ------------------------------------------------------------------------------------------------------
+    merge = staticmethod(merge)
+    check_settings = staticmethod(check_settings)
+    resolve_recipe = late(".planned:resolve_recipe")
+    values = late(".planned:values")
+    meet_budget = late(".planned:meet_budget")
 
-    def merge(self, *layers: Mapping[str, Any]) -> dict[str, Any]:
-        return merge(*layers)
+    identity = late(".planned:identity")
+    fingerprints = late(".data:fingerprints")
+
+    describe = late(".planned:describe")
+    describe_data = late(".data:describe_data")
+    assume_data = late(".data:assume_data")
+    split = late(".data:split")
+    summary = late(".planned:summary")
+    notes = late(".notes:notes")
+    warnings = late(".data:warnings")
+    check_trial = late(".planned:check_trial")
+
+    metrics = late(".planned:metrics")
+    known_evals = late(".planned:known_evals")
+    eval_of = late("vitcore.analysis.evals:eval_of")
+    metrics_of = late(".planned:metrics_of")
+    check_eval = late(".planned:check_eval")
+    eval_caveats = late(".planned:eval_caveats")
+    compute_eval = late(".training:compute_eval")
+
+    hardware_beside_gpus = late(".planned:hardware")
+    cheaper = late(".planned:cheaper")
+    step_seconds = late(".planned:step_seconds")
+
+    check_machine = staticmethod(machine_checks.check_machine)
+    check_data = staticmethod(machine_checks.check_data)
+    start_worker = late(".training:start_worker")
+    environment = late(".training:checked_environment")
+    train = late(".training:train")
+    fault = late(".training:fault")
+    release_memory = late("vitcore.runtime.memory:release")
 
     def resolve(self, settings: Mapping[str, Any]) -> Settings:
         return Config(**settings).model_dump()
-
-    def check_settings(self, settings: Mapping[str, Any]) -> None:
-        check_settings(settings)
-
-    def resolve_recipe(self, recipe: Mapping[str, Any], own: Settings) -> Settings:
-        return planned.resolve_recipe(dict(recipe), own)
-
-    def values(self, key: str) -> list[Any]:
-        return planned.values(key)
 
     def check_link(self, key: str, value: str) -> None:
         parents.normalized(key, value)
@@ -106,59 +112,14 @@ class Vit(Trainable):
     def data_name(self, settings: Mapping[str, Any]) -> str:
         return str(settings.get("data", Config.model_fields["data"].default))
 
-    def meet_budget(self, budget: str, reference: Settings, settings: dict[str, Any]) -> dict[str, Any]:
-        return planned.meet_budget(budget, reference, settings)
-
-    # -- identity ------------------------------------------------------------------------------------------------------
-
-    def identity(self, settings: Settings) -> Settings:
-        return planned.identity(settings)
-
-    def fingerprints(self, values: Callable[[str], Iterable[str]]) -> Settings:
-        return data.fingerprints(values)
-
     def rounded_otherwise(self, settings: Settings) -> Settings | None:
         """See Trainable. Gradients of two halves of a batch are summed instead of those of the whole."""
         if settings["micro_batch"] or settings["batch"] % 2:
             return None
         return {**settings, "micro_batch": settings["batch"] // 2}
 
-    # -- plans ---------------------------------------------------------------------------------------------------------
-
-    def describe(self, settings: Settings) -> Settings:
-        return planned.describe(settings)
-
-    def describe_data(self, settings: Settings) -> PlannedData | None:
-        return data.describe_data(settings["data"])
-
-    def assume_data(self, name: str, facts: Mapping[str, int], data_dir: Path | None) -> str:
-        return data.assume_pack(name, facts, data_dir)
-
-    def split(self, settings: Settings) -> Split | None:
-        return data.split(settings["data"])
-
-    def summary(self, settings: Settings, recipe: str, recipe_text: str, has_stages: bool) -> str:
-        return planned.summary(settings, recipe, recipe_text, has_stages)
-
-    def notes(self, arm: Compared, baseline: Compared, budget: str) -> dict[str, str]:
-        return notes.notes(arm, baseline, budget)
-
-    def warnings(self, settings: Settings) -> list[str]:
-        return list(data.enlargement_notes(settings["data"], settings["image_size"]))
-
-    def check_trial(self, settings: Settings, parent: Settings | None) -> None:
-        planned.check_trial(settings, parent)
-
     def resources(self, settings: Settings) -> Resources:
         return Resources(int(settings.get("gpus", 1)), settings.get("device") == "cpu", settings.get("threads"))
-
-    # -- metrics and evals ---------------------------------------------------------------------------------------------
-
-    def metrics(self, trials: Sequence[Settings]) -> list[Metric]:
-        return planned.metrics(trials)
-
-    def known_evals(self) -> Sequence[str]:
-        return planned.known_evals()
 
     def eval_names(self, name: str, reference: Settings, axis: Callable[[str], list[Any]]) -> list[str]:
         """Return `name` alone unless it ends in @axis or @patch-axis.
@@ -180,25 +141,6 @@ class Vit(Trainable):
             raise ValueError(f"axis image_size has only {trained}, the size of training")
         return [f"{kind}@{size}" for size in sizes]
 
-    def eval_of(self, metric: str) -> str:
-        return planned.eval_of(metric)
-
-    def metrics_of(self, eval_name: str) -> list[Metric]:
-        return planned.metrics_of(eval_name)
-
-    def check_eval(self, name: str, settings: Settings) -> None:
-        planned.check_eval(name, settings)
-
-    def eval_caveats(self, names: Sequence[str], settings: Settings) -> list[str]:
-        return planned.eval_caveats(names, settings)
-
-    def compute_eval(
-        self, name: str, settings: Settings, weights: bytes, number: int | None, data_dir: Path | None
-    ) -> EvalResult:
-        return training.compute_eval(name, Config(**settings), weights, number, data_dir)
-
-    # -- time ----------------------------------------------------------------------------------------------------------
-
     def work(self, settings: Settings, flops: int | None) -> float:
         """Return the FLOPs per process of training a trial. A backward pass counts as two forward passes."""
         return 3.0 * (flops or 0) * float(settings["steps"] * settings["batch"]) / self.resources(settings).gpus
@@ -217,9 +159,10 @@ class Vit(Trainable):
         )
 
     def hardware(self, settings: Settings) -> tuple[bool, str]:
-        if settings["device"] == "cpu" or (settings["device"] == "auto" and not machine.gpus()):
-            return False, processor()
-        return planned.hardware(settings) if machine.gpus() else (True, "")
+        if machine.gpus() and settings["device"] != "cpu":
+            return self.hardware_beside_gpus(settings)
+        is_gpu = settings["device"] == "cuda"
+        return is_gpu, "" if is_gpu else processor()
 
     def evaluation_fraction(self, settings: Settings, images: PlannedData | None) -> float:
         """See Trainable. Training on an image takes as long as evaluating three."""
@@ -229,40 +172,8 @@ class Vit(Trainable):
         evaluated = evaluations * round(settings["val_fraction"] * images.train) + images.test
         return float(evaluated / (3 * settings["steps"] * settings["batch"]))
 
-    def cheaper(self, settings: Settings, varied: Collection[str]) -> Iterable[tuple[float, str]]:
-        return budget.remaining_flops(Config(**settings), varied)
-
     def step_settings(self, settings: Settings) -> Settings:
         return {key: value for key, value in settings.items() if key not in FREE}
-
-    def step_seconds(self, settings: Settings, data_dir: Path | None, teacher: Settings | None) -> float:
-        return planned.step_seconds(settings, data_dir, teacher)
-
-    # -- execution -----------------------------------------------------------------------------------------------------
-
-    def check_machine(self, settings: Settings, description: Settings) -> None:
-        machine_checks.check_machine(settings, description)
-
-    def check_data(self, trials: Sequence[Settings], to_train: Sequence[Settings], data_dir: Path | None) -> None:
-        machine_checks.check_data(trials, to_train, data_dir)
-
-    def start_worker(self, plugins: Sequence[str], needs_gpu: bool) -> None:
-        training.start_worker(plugins, needs_gpu)
-
-    def environment(self, settings: Settings, needs_gpu: bool) -> dict[str, Fact]:
-        training.ensure_device(Config(**settings), needs_gpu)
-        return training.environment(Config(**settings))
-
-    def train(
-        self, settings: Settings, run: store.Attempt, sources: Mapping[str, Parent], context: TrainingContext
-    ) -> TrainingOutcome:
-        return training.train(Config(**settings), run, sources, context)
-
-    def fault(self, error: BaseException) -> Fault | None:
-        return own_faults.fault(error)
-
-    def release_memory(self) -> None:
-        training.release()
 
 
 VIT = Vit()

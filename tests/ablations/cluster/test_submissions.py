@@ -23,7 +23,6 @@ from ablations.cluster import campaign as campaigns
 from ablations.cluster.campaign import Campaign
 from ablations.execution import runner
 from ablations.execution.launch import Place
-from ablations.execution.runner import LineDisplay
 from ablations.jobs import jobs as jobs_of
 from ablations.planning import estimate
 from ablations.status import log_tails, slurm_answers
@@ -388,7 +387,7 @@ def test_pool_that_is_called_off_stops(runs: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(runner, "CALLED_OFF_SECONDS", 0.0)
     first = submitted(runs).jobs()[0]
     job = replace(first, config=first.config | {"device": "cpu"})
-    tally = runner.run([job], Place(runs, None), LineDisplay(), 1, called_off=lambda: True)
+    tally = runner.pull([job], Place(runs, None), "task", 1, called_off=lambda: True)
     assert tally.stopped
     assert not tally.done
     assert store.trial(runs, job.id).state().status == "missing"

@@ -10,8 +10,8 @@ import torch
 
 from ablations import faults
 from ablations.faults import BUG, INPUT, MACHINE, MEMORY
-from ablations.trainables.vit import own_faults
-from ablations.trainables.vit.own_faults import fault
+from ablations.trainables.vit import training
+from ablations.trainables.vit.training import fault
 from commonfloor.options import ConfigError
 from vitcore import Config
 from vitcore.data.builtin import read_batch
@@ -82,7 +82,7 @@ def test_type_is_understood(error: Exception, kind: str) -> None:
 
 def test_missing_and_damaged_data_are_input_and_a_parts_own_value_error_is_not(tmp_path: Path) -> None:
     """A ValueError is bad input only if our own modules for data and config raise it."""
-    assert all(map(importlib.util.find_spec, (*faults.CHECKED, *own_faults.CHECKED)))
+    assert all(map(importlib.util.find_spec, (*faults.CHECKED, *training.CHECKED)))
     (tmp_path / "batch").write_bytes(b"damaged")
     readers = (partial(load, Config(data="cifar10"), tmp_path), partial(read_batch, tmp_path / "batch", "0" * 32))
     for read in readers:

@@ -19,7 +19,8 @@ from ablations.faults import BUG, INPUT, MACHINE
 from ablations.planning import estimate
 from ablations.planning.step_times import Device
 from ablations.trainables.vit import rank_processes as ranks
-from ablations.trainables.vit.rank_processes import read_failures, report_failure
+from ablations.trainables.vit.rank import report_failure
+from ablations.trainables.vit.rank_processes import read_failures
 from commonfloor.options import ConfigError
 from results import store
 from results.store.schemas import Plan

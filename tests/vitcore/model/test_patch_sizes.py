@@ -8,7 +8,7 @@ import torch.nn.functional as F
 import trainings
 from timm.layers.patch_embed import resample_patch_embed
 
-from ablations.trainables.vit.budget import training_flops
+from ablations.trainables.vit.planned import training_flops
 from commonfloor.options import ConfigError
 from vitcore import Config, ViT, train
 from vitcore.analysis.cost import measure

@@ -30,14 +30,11 @@ class CatalogEntry:
 
 @dataclass(frozen=True)
 class CatalogSlot:
-    """A slot and its variants in the order of their dictionary. Variants of plug-ins come last."""
-
     slot: str
     entries: list[CatalogEntry]
 
 
 def catalog() -> list[CatalogSlot]:
-    """Return all slots with their variants, including the variants of loaded plug-ins."""
     from vitcore.variants import VARIANTS  # imported here because torch is optional
 
     slots = []

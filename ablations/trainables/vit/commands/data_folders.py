@@ -34,10 +34,7 @@ class DataFolders:
         return self.folder
 
     def resolve(self, content: Any) -> Any:
-        """Return a copy of settings in which `data` names image folders and files by absolute paths.
-
-        Names of packs are unchanged.
-        """
+        """Return a copy of settings in which `data` names image folders and files by absolute paths."""
         if not isinstance(content, dict):
             return content
         resolved = {}
@@ -47,7 +44,6 @@ class DataFolders:
         return resolved
 
     def resolve_names(self, value: Any) -> Any:
-        """Return the value of a setting `data`, or the list of its values in a study."""
         if isinstance(value, list):
             return list(map(self.resolve_names, value))
         return self.resolve_name(value) if isinstance(value, str) else value

@@ -20,7 +20,6 @@ Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]  
 
 
 def downloader(name: str) -> Callable[[Path], None]:
-    """Return what downloads a built-in data set to a folder. Raises ValueError if it cannot be downloaded."""
     return downloadable_dataset(name).download
 
 
@@ -75,8 +74,6 @@ def repair_pack(name: str, folder: Path, source: Source, threads: int, progress:
 
 @dataclass(frozen=True)
 class PackReport:
-    """What a pack holds, and what is wrong with its files. damaged: file -> a line about it."""
-
     pack: str  # its folder
     images: int
     bytes: int

@@ -14,7 +14,6 @@ from vitcore.variants import VARIANTS
 
 
 def check_packaged_parts() -> bool:
-    """Check all packaged parts, print one line per check, and return whether all pass."""
     return all([check_part(slot, name) for slot, parts in VARIANTS.items() for name in parts])
 
 
@@ -66,7 +65,7 @@ def hint(error: BaseException) -> str:
 
 
 def innermost_line(error: BaseException, file: Path | None) -> str:
-    """Return the plug-in's innermost line in the traceback as " [FILE:LINE]", or "" if there is none."""
+    """Return the plug-in's innermost line in the traceback, or "" if there is none."""
     if file is None:
         return ""
     raised = error.__cause__ or error.__context__ or error
@@ -77,5 +76,4 @@ def innermost_line(error: BaseException, file: Path | None) -> str:
 
 
 def is_missing_pack(data: str) -> bool:
-    """Return whether `data` names a pack that is not on this machine."""
     return data not in BUILT_IN and find_pack(data) is None

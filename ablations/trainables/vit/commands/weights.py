@@ -109,14 +109,13 @@ def misfit(error: str) -> str:
 
 
 def architecture(config: Config) -> JsonSettings:
-    """Return the settings of the architecture, with its inputs and outputs."""
     shapes = {"image_size": config.image_size, "channels": config.channels, "classes": config.classes}
     parts = {key: value for key, value in (dict(config) | config.options).items() if is_architectural(key)}
     return shapes | parts
 
 
 def fitting_settings(config: Config) -> JsonSettings:
-    """Return the image size, and the settings of the architecture that recipes set or that are not the default."""
+    """Return the settings that recipes set or that are not the default."""
     fitting: JsonSettings = {"image_size": config.image_size}
     neutral = neutral_values(config)
     for key, value in dict(config).items():

@@ -93,7 +93,6 @@ def margin(found: Survey) -> Choice:
 
 
 def axes(settings: Settings, found: Survey) -> Iterator[Choice]:
-    """Yield the axes that studies take from a recipe with these settings."""
     patch, size, width, depth = (settings[key] for key in ("patch", "image_size", "width", "depth"))
     steps = settings["steps"]
     patches = [side for side in (patch // 2, patch, 2 * patch) if side and size % side == 0 and size // side >= 2]
@@ -116,7 +115,6 @@ def axes(settings: Settings, found: Survey) -> Iterator[Choice]:
 
 
 def learning_rates(middle: float) -> list[float]:
-    """Return five learning rates around `middle`, half a decade apart."""
     return [rounded(middle * 10**power) for power in (-1, -0.5, 0, 0.5, 1)]
 
 
@@ -173,18 +171,13 @@ FINETUNE_STEPS = 500  # minimum steps of fine-tuning; otherwise, a quarter of th
 def copied_and_adapted_arms(
     copied: dict[str, Settings], settings: Settings, patches: list[int], on_gpu: bool
 ) -> Iterator[Choice]:
-    """Yield a choice for each arm that studies take from a recipe, under the arm's name.
-
-    copied: the arms of the recipe digits, which those without a rule repeat. settings: the new recipe's config.
-    patches: its patch sizes, in ascending order.
-    """
     rules = adapted_arms(settings, patches, on_gpu)
     for name, of_digits in copied.items():
         yield Choice(name, *rules.get(name, (of_digits, "as in the recipe digits")))
 
 
 def adapted_arms(settings: Settings, patches: list[int], on_gpu: bool) -> dict[str, tuple[Settings, str]]:
-    """Return the arms that a new recipe does not copy from the recipe digits: name -> (settings, reason)."""
+    """Return the arms that are not copied from the recipe digits: name -> (settings, reason)."""
     width = settings["width"]
     depth = settings["depth"]
     batch = settings["batch"]

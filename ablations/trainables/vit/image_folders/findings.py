@@ -28,7 +28,6 @@ def example(word: str, names: Sequence[str], said: str, then: str = "", noun: st
 
 
 def image_notes(images: Mapping[str, Facts]) -> Iterator[str]:
-    """Yield a line on each of mixed colors, orientation, alpha channels, shapes and sizes. images: name -> facts."""
     gray = [name for name, image in images.items() if image.gray]
     turned = [name for name, image in images.items() if image.orientation != 1]
     alpha = [name for name, image in images.items() if image.alpha]
@@ -65,10 +64,6 @@ def shape_notes(images: Mapping[str, Facts]) -> Iterator[str]:
 
 
 def class_notes(classes: Sequence[str], train: Sequence[int], test: Sequence[int]) -> Iterator[str]:
-    """Yield lines on the majority rate, and on unequal classes and classes of few test images if there are any.
-
-    train, test: the number of training and test images of each class.
-    """
     large, small = int(np.argmax(train)), int(np.argmin(train))
     answer = f"'{classes[large]}', the largest class,"
     if train[large] == train[small]:
@@ -152,7 +147,6 @@ UNSUPPORTED = frozenset({*BRANDS.values(), *STARTS.values()})
 
 
 def left_out_notes(root: Path, listing: Listing[Path]) -> Iterator[str]:
-    """Yield a line on each kind of images and folders in `root` that are not in its listing, if there are any."""
     parts = [root / part for part in listing.parts] or [root]
     yield from folder_notes(root, listing)
     odd: list[Path] = []
@@ -175,7 +169,6 @@ def left_out_notes(root: Path, listing: Listing[Path]) -> Iterator[str]:
 
 
 def folder_notes(root: Path, listing: Listing[Path]) -> Iterator[str]:
-    """Yield a line on folders beside train/ and test/, and on classes that are named like these."""
     names = folder_names(root)
     others = [name for name in names if name not in listing.parts]
     if listing.parts and others:

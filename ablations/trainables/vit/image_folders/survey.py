@@ -23,8 +23,6 @@ DECODED = 20_000  # most images of a folder of which all are decoded; of more, o
 
 @dataclass(frozen=True)
 class Survey:
-    """The result of a survey: the number of images, their split, classes, sizes and unreadable files."""
-
     data: str  # the value of `data` in a config
     name: str
     train: int
@@ -42,7 +40,6 @@ class Survey:
         return int(np.percentile(self.sides, 10, method="lower"))
 
     def is_found_by_name(self) -> bool:
-        """Return whether commands find the data without --data-dir, which a pack outside known folders needs."""
         return self.data.startswith(FOLDER) or find_pack(self.data) is not None
 
     def lines(self) -> list[str]:
@@ -110,7 +107,6 @@ def survey_pack(path: Path) -> Survey:
 
 
 def survey_folder(path: Path) -> Survey:
-    """Return the survey of a folder from all its images."""
     if path.is_file():
         raise ValueError(f"{path}: is a file: a folder of class folders is needed")
     listing = list_images(path)
