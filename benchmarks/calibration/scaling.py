@@ -6,7 +6,8 @@ import numpy as np
 
 from benchmarks.calibration.studies import Line, covers, share_of
 from results.statistics import scaling
-from results.statistics.scaling import Law, Measured, Profile
+from results.statistics.best_sizes import Growth, Profile, power_of
+from results.statistics.scaling import Law, SeedErrors
 
 COMPUTE = np.geomspace(1e12, 6.4e13, 4)  # four sizes, 64 times as much compute
 WIDTHS = np.array([16.0, 32.0, 64.0, 128.0, 256.0])
@@ -17,7 +18,7 @@ WITHIN = (0.93, 0.98)  # of 95%: fits are not linear
 def scaling_fits(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     for b, c, n, spread in ((0.5, 0.05, 3, 0.05), (0.5, 0.05, 5, 0.15), (0.3, 0.1, 5, 0.05), (0.25, 0.0, 5, 0.05)):
         truth = 0.4 * (COMPUTE / COMPUTE[0]) ** -b + c
-        fits = [scaling.fit(Measured(COMPUTE, drawn(rng, truth, n, spread))) for _ in range(studies)]
+        fits = [scaling.fit(SeedErrors(COMPUTE, drawn(rng, truth, n, spread))) for _ in range(studies)]
         laws = [law for law in fits if isinstance(law, Law)]
         further = COMPUTE[-1:] * scaling.FURTHER
         ahead = 0.4 * (further / COMPUTE[0]) ** -b + c
@@ -40,10 +41,10 @@ def best_sizes(rng: np.random.Generator, studies: int) -> Iterator[Line]:
             measured = drawn(rng, errors.ravel(), n, spread)
             profiles = []
             for budget, own in zip(budgets, np.split(measured, len(budgets), axis=1), strict=True):
-                profiles.append(Profile([], WIDTHS, Measured(np.full(len(WIDTHS), budget * 1e12), own)))
-            growth = scaling.power_of(profiles, Measured(np.repeat(budgets, len(WIDTHS)), measured))
+                profiles.append(Profile([], WIDTHS, SeedErrors(np.full(len(WIDTHS), budget * 1e12), own)))
+            growth = power_of(profiles, SeedErrors(np.repeat(budgets, len(WIDTHS)), measured))
             firsts.append(covers(profiles[0].interval, true[0]))
-            powers.append(isinstance(growth, scaling.Growth) and covers(growth.interval, 0.3))
+            powers.append(isinstance(growth, Growth) and covers(growth.interval, 0.3))
         what = f"parabolas over {len(WIDTHS)} widths, {n} seeds, spread {spread:.0%}"
         yield share_of(f"{what}: best size", firsts, 0.95, 0.95)
         yield share_of(f"{what}: its power of C", powers, *WITHIN)

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from results.records import BestSize, Interval, Scaling, ScalingLaw, SizeGrowth, Table
-from results.statistics import scaling, tuning
-from results.statistics.scaling import DRAWS, EXPONENTS, Growth, Law
+from results.statistics import best_sizes, scaling, tuning
+from results.statistics.best_sizes import Growth
+from results.statistics.scaling import DRAWS, EXPONENTS, Law
 from results.store.schemas import Metric, Plan
 from results.study_results import StudyResults
 from results.style import current_style
@@ -26,7 +27,7 @@ def record(study: StudyResults) -> Scaling | None:
         return Scaling(laws=[law_record(group, law) for group, law in scaling.laws_of(study).items()])
     best = []
     growth = []
-    for size, profiles in scaling.profiles_of(study).items():
+    for size, profiles in best_sizes.profiles_of(study).items():
         for profile in profiles:
             interval = None if profile.optimum is None else profile.interval
             best.append(
@@ -40,8 +41,17 @@ def record(study: StudyResults) -> Scaling | None:
                     why=profile.why,
                 )
             )
-        growth.append(growth_record(size, scaling.growth_of(profiles, study)))
+        growth.append(growth_record(size, best_sizes.growth_of(profiles, study)))
     return Scaling(best=best, growth=growth)
+
+
+def left_out_notes(study: StudyResults) -> list[str]:
+    """Return a note on the arms without an error, which no fit of the study's figure has, or []."""
+    if study.plan.figure not in (LAWS, BEST):
+        return []
+    names = map(current_style().label, scaling.without_error(tuning.tuned_arms_only(study)))
+    text = ", ".join(names)
+    return [f"left out of the fits over compute, as an error of 0 has no logarithm: {text}"] if text else []
 
 
 def law_record(group: str, law: Law | str) -> ScalingLaw:

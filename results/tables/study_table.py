@@ -60,7 +60,8 @@ def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = Fals
     declared_now = replace(table_of_plan(study, besides, interim, simultaneous), scaling=scaling_table.record(study))
     judged = declared_first.with_warnings(declared_now, study, lambda other: table_of_plan(other, (), interim))
     sealed_notes, warnings = seal_notes(study)
-    return replace(judged, notes=[*judged.notes, *sealed_notes], warnings=[*warnings, *judged.warnings])
+    fit_notes = scaling_table.left_out_notes(study)
+    return replace(judged, notes=[*judged.notes, *fit_notes, *sealed_notes], warnings=[*warnings, *judged.warnings])
 
 
 def table_of_plan(

@@ -14,8 +14,9 @@ from results.figures.kinds import FigureKind
 from results.figures.kinds.over_compute import DRAWN, metric_from_error
 from results.figures.page import FAINT, GREY, add_panels, draw_legend
 from results.records import Table
-from results.statistics import scaling
-from results.statistics.scaling import MIN_SEEDS, MIN_SIZES, Growth, Profile
+from results.statistics import best_sizes
+from results.statistics.best_sizes import Growth, Profile
+from results.statistics.scaling import MIN_SEEDS, MIN_SIZES
 from results.store.schemas import Metric
 from results.study_results import StudyResults
 from results.style import current_style
@@ -32,7 +33,7 @@ def draw_isoflop(study: StudyResults, table: Table, figure: Figure) -> list[str]
 
     Each numeric factor has panels of its own (approach 2 of arXiv 2203.15556; the star sweep of arXiv 2305.13035).
     """
-    profiles = scaling.profiles_of(study)
+    profiles = best_sizes.profiles_of(study)
     if not profiles:
         (ax,) = add_panels(figure, 1, 2.0)
         ax.set(xticks=[], yticks=[])
@@ -42,7 +43,7 @@ def draw_isoflop(study: StudyResults, table: Table, figure: Figure) -> list[str]
     for size, over_size, over_compute in zip(profiles, axes[::2], axes[1::2], strict=True):
         name = plots.axis_name(size)
         draw_profiles(profiles[size], table, over_size, name)
-        draw_best(profiles[size], scaling.growth_of(profiles[size], study), over_compute, name)
+        draw_best(profiles[size], best_sizes.growth_of(profiles[size], study), over_compute, name)
     assert table.scaling
     write = partial(minus_text, digits=2)
     return [WHAT, *(growth_sentence(growth, plots.axis_name(growth.size), write) for growth in table.scaling.growth)]

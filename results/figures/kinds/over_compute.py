@@ -14,7 +14,8 @@ from results.figures.kinds import FigureKind
 from results.figures.page import GREY, add_panels, draw_legend
 from results.records import Table
 from results.statistics import scaling
-from results.statistics.scaling import BASE, FURTHER, Law, group_of, scaled_dimension, training_flops
+from results.statistics.best_sizes import BASE, scaled_dimension
+from results.statistics.scaling import FURTHER, Law, group_of, training_flops
 from results.store.schemas import Metric
 from results.study_results import StudyResults
 from results.style import current_style
