@@ -12,8 +12,9 @@ import numpy as np
 from ablations.planning.saved_plans import saved_plan
 from results import units
 from results.load import load_studies
-from results.statistics import intervals, looks, power, tuning
+from results.statistics import intervals, looks, tuning
 from results.statistics.contrast import Measured, difference, samples_by_arm
+from results.statistics.power import MOST_SEEDS, PlannedTest
 from results.store import ledger
 from results.store.schemas import Metric, Plan
 from results.store.schemas.metrics import margin_at, margin_text, too_wide
@@ -37,7 +38,7 @@ class Spread:
 class Resolution:
     """The differences and margins that a plan resolves with 80% power, as `ablate plan --json` prints them.
 
-    They are in the metric's unit, and None if unknown or infinite. A number of seeds over power.MOST_SEEDS is None.
+    They are in the metric's unit, and None if unknown or infinite. A number of seeds over MOST_SEEDS is None.
     They allow for the looks that were taken: p is multiplied by `factor` in a table with `seeds` seeds, and by
     `factor_of_more` in a table with more. In a tuned study, they are those of the worst case, in which all grid points
     of an arm are equally good.
@@ -87,32 +88,31 @@ def resolution(plan: Plan, runs: Path) -> Resolution:
     spread = spread_of_differences(plan, study)
     if spread is None:
         return resolved
-    sd = spread.bound
-    images = spread.images or 0.0
-    tests = family * factor
+    planned = PlannedTest(spread.bound, family * factor, points, spread.images or 0.0, plan.is_paired)
+    of_more = replace(planned, tests=family * factor_of_more)
 
-    def fewest(seeds_for: Callable[..., int | None], size: float) -> int | None:
+    def fewest(seeds_for: Callable[[PlannedTest, float], int | None], size: float) -> int | None:
         """Return the fewest seeds. More than the plan has are for the tests of a table with more seeds."""
-        planned = seeds_for(size, sd, tests, points, images, plan.is_paired)
-        if factor_of_more == factor or (planned is not None and planned <= seeds):
-            return planned
-        return seeds_for(size, sd, family * factor_of_more, points, images, plan.is_paired)
+        needed = seeds_for(planned, size)
+        if factor_of_more == factor or (needed is not None and needed <= seeds):
+            return needed
+        return seeds_for(of_more, size)
 
     resolved = replace(
         resolved,
         spread=spread,
-        difference=finite_or_none(power.resolvable_difference(seeds, sd, tests, points, images, plan.is_paired)),
-        smallest_margin=finite_or_none(power.smallest_margin(seeds, sd, tests, points, images, plan.is_paired)),
+        difference=finite_or_none(planned.resolvable_difference(seeds)),
+        smallest_margin=finite_or_none(planned.smallest_margin(seeds)),
     )
     if points > 1:
-        one_is_best = power.resolvable_difference(seeds, sd, tests, 1, images, plan.is_paired)
+        one_is_best = replace(planned, points=1).resolvable_difference(seeds)
         resolved = replace(resolved, difference_if_one_is_best=finite_or_none(one_is_best))
     if margin_size is not None and not margin_too_wide:
         is_reachable = resolved.smallest_margin is not None and resolved.smallest_margin <= margin_size
-        needed = fewest(power.seeds_to_show_equivalent, margin_size)
+        needed = fewest(PlannedTest.seeds_to_show_equivalent, margin_size)
         resolved = replace(resolved, margin_reachable=is_reachable, margin_seeds=needed)
     if plan.primary_metric.is_accuracy:
-        seeds_for = {str(size): fewest(power.seeds_to_resolve, size) for size in POINTS}
+        seeds_for = {str(size): fewest(PlannedTest.seeds_to_resolve, size) for size in POINTS}
         resolved = replace(resolved, seeds_for=seeds_for)
     return resolved
 
@@ -311,5 +311,5 @@ def size_text(value: float | None, metric: Metric) -> str:
 
 def seed_text(seeds: int | None) -> str:
     if seeds is None:
-        return f"more than {power.MOST_SEEDS} seeds"
+        return f"more than {MOST_SEEDS} seeds"
     return units.amount_text(seeds, "seed")

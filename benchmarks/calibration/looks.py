@@ -23,7 +23,7 @@ from benchmarks.calibration.studies import (
 )
 from results import store
 from results.load import load_studies
-from results.statistics.power import seeds_to_resolve
+from results.statistics.power import PlannedTest
 from results.store import ledger
 from results.study_results import StudyResults
 from results.tables.study_table import table
@@ -58,7 +58,7 @@ def looks(rng: np.random.Generator, studies: int) -> Iterator[Line]:
 def power_after_a_look(rng: np.random.Generator, studies: int) -> Line:
     """Count resolved differences after as many seeds as a plan asks for once there was a table with 5."""
     arms, effect, sd = 3, 1.2 * SD, SD * math.sqrt(2)
-    seeds = seeds_to_resolve(effect, sd, arms * SECOND_FACTOR)
+    seeds = PlannedTest(sd, arms * SECOND_FACTOR).seeds_to_resolve(effect)
     assert seeds is not None
     worse = effect * (np.arange(arms + 1) == 1)[:, None]
     base = grown_template(arms, (5, seeds), ("s", "s"))

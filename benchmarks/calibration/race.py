@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.calibration.studies import SD, Line, any_resolved, contrast_rows, seeds_and_arms, share_of, study
 from results.statistics import race as racing
-from results.statistics.power import resolvable_difference
+from results.statistics.power import PlannedTest
 from results.study_results import StudyResults
 
 SIZES = ((3, 5), (3, 10), (7, 10))  # arms, seeds
@@ -26,7 +26,7 @@ def race(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     """Count verdicts of races of which no arm differs, one is better, or all are worse."""
     for arms, n in SIZES:
         what = f"race of {arms} arms, {n} seeds"
-        effect = resolvable_difference(n, SD * math.sqrt(2), arms)  # with 80% power in a study of all seeds
+        effect = PlannedTest(SD * math.sqrt(2), arms).resolvable_difference(n)  # with 80% power in a study of all seeds
         nulls = [raced(seeds_and_arms(rng, arms, n)) for _ in range(studies)]
         rows = [contrast_rows(made.study) for made in nulls]
         yield share_of(f"{what}, none differs: a verdict", map(any_resolved, rows))

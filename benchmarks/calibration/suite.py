@@ -46,7 +46,7 @@ from benchmarks.calibration.studies import (
 from benchmarks.calibration.tuning import tuning
 from results.records import Row
 from results.statistics import intervals
-from results.statistics.power import resolvable_difference, smallest_margin
+from results.statistics.power import PlannedTest
 from results.study_results import FEW, StudyResults, unseen_failures
 from results.tables import layout
 from results.tables.study_table import table
@@ -196,7 +196,7 @@ def simultaneous_coverage(rng: np.random.Generator, studies: int) -> Iterator[Li
 
 def power(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     for arms, n in ((1, 5), (3, 5), (3, 10), (7, 20)):
-        effect = resolvable_difference(n, SD * math.sqrt(2), arms)
+        effect = PlannedTest(SD * math.sqrt(2), arms).resolvable_difference(n)
         worse = effect * (np.arange(arms + 1) == 1)[:, None]
         made = (study(seeds_and_arms(rng, arms, n) - worse) for _ in range(studies))
         found = (contrast_rows(one)[0].verdict == "worse" for one in made)
@@ -204,7 +204,7 @@ def power(rng: np.random.Generator, studies: int) -> Iterator[Line]:
         what = f"power, {arms} arms, {n} seeds: worse by {100 * effect:.2f} points"
         yield share_of(what, found, 0.8, 0.82)
     for arms, n in ((1, 5), (3, 5), (7, 10)):
-        margin = smallest_margin(n, SD * math.sqrt(2), arms)
+        margin = PlannedTest(SD * math.sqrt(2), arms).smallest_margin(n)
         worse = 10 * margin * (np.arange(arms + 1) > 1)[:, None]  # so that Holm's first step is the equal arm's
         made = (study(seeds_and_arms(rng, arms, n) - worse, margin=margin) for _ in range(studies))
         found = (contrast_rows(one)[0].verdict == "equivalent" for one in made)
@@ -234,7 +234,7 @@ def unpaired(rng: np.random.Generator, studies: int) -> Iterator[Line]:
             tied = (contrast_rows(unpaired_study(rng, 3, n, growth, edge, margin))[0] for _ in range(studies))
             found = (row.verdict == "equivalent" for row in tied)
             yield share_of(f"{what}: equivalent within {margin} at the margin", found)
-    effect = resolvable_difference(5, SD * math.sqrt(2), 3, is_paired=False)
+    effect = PlannedTest(SD * math.sqrt(2), 3, is_paired=False).resolvable_difference(5)
     worse = effect * (np.arange(4) == 1)[:, None]
     found = (contrast_rows(unpaired_study(rng, 3, 5, 1, worse))[0].verdict == "worse" for _ in range(studies))
     yield share_of(f"unpaired, power, 3 arms, 5 seeds: worse by {100 * effect:.2f} points", found, 0.8, 0.82)

@@ -11,7 +11,7 @@ import synthetic
 
 from benchmarks.calibration.studies import OFFICIAL, SD, Line, any_resolved, share_of
 from results.records import Row
-from results.statistics.power import resolvable_difference, smallest_margin
+from results.statistics.power import PlannedTest
 from results.study_results import StudyResults
 from results.tables.study_table import table
 
@@ -65,12 +65,13 @@ def tuned_power(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     """Count resolved differences and ties of the size that a plan states, in both cases that it names."""
     sd = 2 * SD  # of a difference: each trial has a variance of training, and one of testing
     for points, name in ((1, "one clearly best"), (5, "all five alike")):
-        effect = resolvable_difference(SEEDS, sd, 1, points)
+        test = PlannedTest(sd, points=points)
+        effect = test.resolvable_difference(SEEDS)
         rows = (tuned_row(*draw(rng, GRIDS[name], effect=effect)) for _ in range(studies))
         what = f"power, tuned, 5 seeds, {name}: worse by {100 * effect:.2f} points"
         # A best rate at the edge of the grid gives no verdict, in 2% of studies of rates alike.
         yield share_of(what, (row.verdict == "worse" for row in rows), 0.77, 0.82)
-        margin = smallest_margin(SEEDS, sd, 1, points)
+        margin = test.smallest_margin(SEEDS)
         rows = (tuned_row(*draw(rng, GRIDS[name]), margin=margin) for _ in range(studies))
         what = f"power, tuned, 5 seeds, {name}: equivalent within {100 * margin:.2f} points"
         yield share_of(what, (row.verdict == "equivalent" for row in rows), 0.76, 0.82)

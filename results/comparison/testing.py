@@ -213,7 +213,7 @@ class Difference:
         b = self.b.errors(metric)
         ratio = Ratio.of_means(b.tested, a.tested, self.tested)
         if on_these_images:
-            ratio = Ratio.of_means(b.on_these_images.tested, a.on_these_images.tested, self.estimate)
+            ratio = Ratio.of_means(b.mean, a.mean, self.estimate)
         return ratio and ratio.minus_one()
 
     def tie(self, side: Side) -> Tie | None:

@@ -34,11 +34,6 @@ class Measured:
         """The variance that the choice of test images adds to the mean, or None if it is unknown."""
         raise NotImplementedError
 
-    @property
-    def on_these_images(self) -> Self:
-        """The same without the answers that show how much the choice of test images matters."""
-        raise NotImplementedError
-
     def only_seeds(self, seeds: Collection[int]) -> Self:
         raise NotImplementedError
 
@@ -164,13 +159,6 @@ class Sample(Measured):
         (images, _), (others, _) = self.correct[seed], other.correct[seed]
         return images is others or np.array_equal(images, others)
 
-    @property
-    def on_these_images(self) -> "Sample":
-        """The sample without the answers that show how much the choice of test images matters."""
-        if self.folds:
-            return self
-        return replace(self, correct={})
-
     def only_seeds(self, seeds: Collection[int]) -> "Sample":
         return replace(self, values={seed: value for seed, value in self.values.items() if seed in seeds})
 
@@ -219,10 +207,6 @@ class Unpaired(Measured):
             matrices.append(np.array([right for _, right in answers], float))
         return intervals.images_variance(*matrices) if len(images) > 1 else None
 
-    @property
-    def on_these_images(self) -> "Unpaired":
-        return Unpaired(tuple(part.on_these_images for part in self.parts))
-
     def only_seeds(self, seeds: Collection[int]) -> "Unpaired":
         return Unpaired(tuple(part.only_seeds(seeds) for part in self.parts))
 
@@ -262,10 +246,6 @@ class DataAverage(Measured):
         """The variance that the choice of test images adds to the mean, None if it is unknown for all data sets."""
         variances = [part.images_variance for part in self.parts if part.images_variance is not None]
         return sum(variances) / len(self.parts) ** 2 if variances else None
-
-    @property
-    def on_these_images(self) -> "DataAverage":
-        return DataAverage(tuple(part.on_these_images for part in self.parts))
 
     def only_seeds(self, seeds: Collection[int]) -> "DataAverage":
         return DataAverage(tuple(part.only_seeds(seeds) for part in self.parts))

@@ -61,11 +61,9 @@ def t_quantile(probability: float, df: float) -> float:
 
 
 def mean(values: np.ndarray, extra_variance: float = 0.0, image: float = 0.0) -> Estimate:
-    """Return an estimate of the mean of values (n,).
+    """Return an estimate of the mean of values (n,), with n - 1 degrees of freedom and SE^2 = s^2 / n + extra_variance.
 
-    The estimate has n - 1 degrees of freedom and SE^2 = s^2 / n + extra_variance. For per-seed differences this is the
-    paired t test. There is no interval for fewer than two values, or for identical values (see `are_identical`).
-    Accuracies are discrete, so zero spread is not certainty.
+    Fewer than two values, and identical ones, have no interval: accuracies are discrete, so no spread is no certainty.
     """
     n = len(values)
     if n < 2:
@@ -275,17 +273,14 @@ def sd_bound(sd: float, v: float) -> float:
 
 
 # -- ratios of two means over the same seeds ---------------------------------------------------------------------------
-#
-# A bound on a ratio is tested by a linear contrast of the two means (Fieller 1954), which is an exact t test for normal
-# values. A single mean is the ratio to a bottom of exactly 1.
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """The ratio top / bottom of two means, bottom above 0.
+    """The ratio top / bottom of two means, bottom above 0; a single mean has a bottom of exactly 1.
 
-    variances, covariance: squared standard errors of top and bottom, and their covariance. df: degrees of freedom, None
-    without a test.
+    A bound is tested by a linear contrast of both means (Fieller 1954), an exact t test for normal values. variances,
+    covariance: squared standard errors of top and bottom, and their covariance. df: None without a test.
     """
 
     top: float
@@ -346,29 +341,22 @@ class Ratio:
         if self.df is None:
             return None
         t = t_quantile((1 + level) / 2, self.df)
-        high = float(bounds(t, *moments(self)))
+        high = self.bound(t)
         if not math.isfinite(high):
             return None
-        return max(lowest, float(bounds(-t, *moments(self)))), max(lowest, high)
+        return max(lowest, self.bound(-t)), max(lowest, high)
 
-
-def moments(ratio: Ratio) -> tuple[float, float, float, float, float]:
-    return ratio.top, ratio.bottom, *ratio.variances, ratio.covariance
-
-
-def bounds(t: float | np.ndarray, *of: float | np.ndarray) -> np.ndarray:
-    """Return the upper bounds of ratios that lie t standard errors above, or the lower ones for negative t.
-
-    of: the `moments` of the ratios, as numbers or arrays. A bound is infinite if the bottom is not clearly above 0.
-    """
-    top, bottom, top_variance, bottom_variance, covariance = map(np.asarray, of)
-    square = np.square(t)
-    a = bottom**2 - square * bottom_variance
-    b = top * bottom - square * covariance
-    c = top**2 - square * top_variance
-    root = np.sqrt(np.maximum(b**2 - a * c, 0.0))
-    bounded = a > 0
-    return np.where(bounded, (b + np.sign(t) * root) / np.where(bounded, a, 1.0), np.inf)
+    def bound(self, t: float) -> float:
+        """Return the ratio t standard errors above (below for negative t), inf if the bottom may be 0."""
+        top_variance, bottom_variance = self.variances
+        square = t * t
+        a = self.bottom * self.bottom - square * bottom_variance
+        if not a > 0:
+            return math.inf
+        b = self.top * self.bottom - square * self.covariance
+        c = self.top * self.top - square * top_variance
+        root = math.sqrt(max(b * b - a * c, 0.0))
+        return (b + math.copysign(root, t)) / a
 
 
 @dataclass(frozen=True)
@@ -382,45 +370,31 @@ class AtLevel:
         """Return the p value of the null hypothesis that a ratio is at least `bound`."""
         return max(ratio.p_below(bound) for ratio in self.ratios)
 
+    def upper_bound(self, alpha: float, family: int) -> float:
+        """Return the bound below which all ratios are shown to be, at alpha / (family * factor)."""
+        level = 1 - alpha / (family * self.factor)
+        return max(ratio.bound(t_quantile(level, ratio.df or 0.0)) for ratio in self.ratios)
+
 
 def smallest_bounds(groups: Sequence[Sequence[AtLevel]], family: int, alpha: float) -> list[float | None]:
     """Return for each group the smallest bound below which Holm's method shows its ratios to be, or None.
 
-    Each group is one hypothesis with several tests, of which the smallest p value times its factor counts. The p value
-    of a test is the largest of its ratios' at a common bound. family: the planned number of hypotheses. alpha: the
-    error rate.
+    Each group is one hypothesis with several tests, of which the best counts. family: the planned number of hypotheses.
 
     Holm's method rejects at a bound in any order, each time at alpha / (number of hypotheses left). The next hypothesis
     to be rejected as the bound grows is therefore the one with the smallest bound at the level of the next step.
     """
     smallest: list[float | None] = [None] * len(groups)
-    tested = [i for i, group in enumerate(groups) if group]
-    if not tested:
-        return smallest
-    columns: list[tuple[float, ...]] = []  # of all ratios, those of a test side by side, and the tests of a group too
-    levels = []
-    first_ratios: list[int] = []  # of each test
-    first_tests = []  # of each group
-    for i in tested:
-        first_tests.append(len(first_ratios))
-        for test in groups[i]:
-            first_ratios.append(len(columns))
-            for ratio in test.ratios:
-                columns.append(moments(ratio))
-                levels.append((ratio.df or 0.0, test.factor))
-    different, kind = np.unique(np.array(levels), axis=0, return_inverse=True)
-    freedom, factors = different.T
-    left = np.full(len(tested), True)
+    left = [number for number, group in enumerate(groups) if group]
     reached = -math.inf
-    planned = max(family, len(groups))
-    for size in range(planned, planned - len(tested), -1):
-        t = special.stdtrit(freedom, 1 - alpha / (size * factors))[kind.ravel()]
-        of_tests = np.maximum.reduceat(bounds(t, *np.array(columns).T), first_ratios)
-        upper = np.where(left, np.minimum.reduceat(of_tests, first_tests), np.inf)
-        at = int(np.argmin(upper))
-        reached = max(reached, float(upper[at]))
+    size = max(family, len(groups))
+    while left:
+        upper = {number: min(test.upper_bound(alpha, size) for test in groups[number]) for number in left}
+        following = min(left, key=upper.__getitem__)
+        reached = max(reached, upper[following])
         if not math.isfinite(reached):
             break
-        smallest[tested[at]] = reached
-        left[at] = False
+        smallest[following] = reached
+        left.remove(following)
+        size -= 1
     return smallest

@@ -5,15 +5,18 @@ leading arm, at its tuned value, must therefore beat the other arm at every grid
 level 5%, and so does this intersection-union test (Berger 1982).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from results.statistics import looks
 from results.statistics.contrast import DataAverage, Measured, Sample, Unpaired, difference
-from results.statistics.intervals import AtLevel, Ratio
+from results.statistics.intervals import AtLevel, Estimate, Ratio
 from results.statistics.verdict import Tie
 from results.store.schemas import Plan
 from results.store.schemas.metrics import margin_bound, margin_text, too_wide
+
+TESTED, MEAN = attrgetter("tested"), attrgetter("mean")  # a Measured's estimates: with its test images, and without
 
 
 @dataclass(frozen=True)
@@ -117,24 +120,24 @@ class Pair:
             margin_text(plan.margin, metric),
             margin_bound(plan.margin),
             ratio(self.own, self.error),
-            ratio(self.own.on_these_images, self.error and self.error.on_these_images),
+            ratio(self.own, self.error, MEAN),
             withheld,
         )
 
 
-def ratio(own: Measured, error: Measured | None) -> Ratio | None:
+def ratio(own: Measured, error: Measured | None, estimate: Callable[[Measured], Estimate] = TESTED) -> Ratio | None:
     """Return a mean difference as a ratio to the mean error, over the same seeds if paired, or to 1 without an error.
 
-    Identical differences have no test, although errors vary.
+    estimate: over seeds and test images, or over seeds alone. Identical differences have no test, although errors vary.
     """
     if error is None:
-        return Ratio.of_mean(own.tested)
+        return Ratio.of_mean(estimate(own))
     beyond = beyond_error(own, error)
     if isinstance(own, Sample):
         own = own.only_seeds(beyond.seeds)
         error = error.only_seeds(beyond.seeds)
-    quotient = Ratio.of_means(own.tested, error.tested, beyond.tested)
-    return quotient and replace(quotient, df=own.tested.df)
+    quotient = Ratio.of_means(estimate(own), estimate(error), estimate(beyond))
+    return quotient and replace(quotient, df=estimate(own).df)
 
 
 def beyond_error(own: Measured, error: Measured) -> Measured:

@@ -22,14 +22,14 @@ from ablations.planning import plan as planning
 from ablations.planning.estimate import CORE_HOURS
 from ablations.planning.saved_plans import plan_digest, save_plan, saved_plan
 from ablations.planning.step_times import Device, StepTime
-from ablations.study.design import Design
 from ablations.study.naming import packaged_names
 from ablations.study.reading import read_recipe, read_study
 from ablations.trainables.vit import vit
 from ablations.trainables.vit.vit import VIT
 from results import store
 from results.load import load_studies
-from results.statistics import intervals, power
+from results.statistics import intervals
+from results.statistics.power import PlannedTest
 from results.store.schemas import Arm, Expected, Plan, PlannedData
 from results.store.schemas.metrics import metric_by_name
 from vitcore.analysis.cost import measure
@@ -157,7 +157,7 @@ def test_past_trials_of_comparable_arms_count(plan: Callable[..., Plan], tmp_pat
         finish(tmp_path, made.arms[1], seed, seconds)
     wide = read_study(write_yaml(tmp_path, "wide", "{question: q, baseline: {width: 32}, factors: {width: [64]}}"))
     recipe = read_recipe(str(tmp_path / "r.yaml"))
-    other = planning.build(Design(wide, recipe, {}), [0])
+    other = planning.build(PlannedTest(wide, recipe, {}), [0])
     expected = [(pytest.approx(4 * arm.flops / made.arms[1].flops), "others") for arm in other.arms]
     assert sources(other, tmp_path, CORE) == expected
     text = "past trials of other arms on this device for 2 arms, "
@@ -166,7 +166,7 @@ def test_past_trials_of_comparable_arms_count(plan: Callable[..., Plan], tmp_pat
     assert [source for _, source in sources(other, tmp_path, GPU)] == ["flops", "flops"]
     elsewhere = other.model_copy(update={"recipe": "another"})
     assert [source for _, source in sources(elsewhere, tmp_path, CORE)] == ["recipe", "recipe"]
-    threads = planning.build(Design(wide, recipe, {"threads": 4}), [0])
+    threads = planning.build(PlannedTest(wide, recipe, {"threads": 4}), [0])
     assert [source for _, source in sources(threads, tmp_path, CORE)] == ["recipe", "recipe"]
 
 
@@ -213,9 +213,9 @@ def test_spread_is_the_studys_own_else_the_recipes_else_unknown(plan: Callable[.
     assert (own.spread.sd, own.spread.freedom) == (pytest.approx(0.01), 2)
     assert own.spread.source == "the differences of this study so far"
     bound = intervals.sd_bound(0.01, 2)
-    assert own.difference == pytest.approx(power.resolvable_difference(3, bound))
+    assert own.difference == pytest.approx(PlannedTest(bound).resolvable_difference(3))
     assert own.seeds_for == {
-        "0.01": power.seeds_to_resolve(0.01, bound, 6), "0.005": power.seeds_to_resolve(0.005, bound, 6)
+        "0.01": PlannedTest(bound, 6).seeds_to_resolve(0.01), "0.005": PlannedTest(bound, 6).seeds_to_resolve(0.005)
     }  # fmt: skip
 
 
@@ -238,10 +238,14 @@ def test_the_plan_of_a_tuned_study_counts_the_whole_grid(plan: Callable[..., Pla
     study = "{question: 'Which?', baseline: {patch: 4}, factors: {patch: axis}, tune: {lr: [1e-3, 2e-3, 4e-3]}}"
     found = resolution.resolution(plan(RECIPE + STATED, study), tmp_path)
     sd = found.spread.bound
-    alone, tuned = (power.resolvable_difference(3, sd, 1, points) for points in (1, 3))
+    alone, tuned = (PlannedTest(sd, points=points).resolvable_difference(3) for points in (1, 3))
     assert (found.grid_points, found.difference, found.difference_if_one_is_best) == (3, tuned, alone)
-    assert found.seeds_for["0.01"] == power.seeds_to_resolve(0.01, sd, 1, 3) > power.seeds_to_resolve(0.01, sd)
-    assert found.smallest_margin == power.smallest_margin(3, sd, 1, 3)
+    assert (
+        found.seeds_for["0.01"]
+        == PlannedTest(sd, points=3).seeds_to_resolve(0.01)
+        > PlannedTest(sd).seeds_to_resolve(0.01)
+    )
+    assert found.smallest_margin == PlannedTest(sd, points=3).smallest_margin(3)
     line = resolution.resolution_lines(found, ACCURACY)[1]
     assert line.startswith("if all 3 grid points of an arm are equally good")
     assert line.endswith(f"; {100 * alone:.2f} points if one is clearly best")
@@ -265,7 +269,7 @@ def test_a_plan_counts_the_noise_of_test_images_that_all_seeds_share(plan: Calla
     (group,) = resolution.differences(load_studies(tmp_path, [made.name])[0], is_paired=True)
     images = group[0].images_variance
     assert found.spread.images == pytest.approx(images)
-    assert found.difference == pytest.approx(power.resolvable_difference(3, found.spread.bound, 1, 1, images))
+    assert found.difference == pytest.approx(PlannedTest(found.spread.bound, images=images).resolvable_difference(3))
     assert any(
         f"test images add a standard error of {100 * images**0.5:.2f} points" in line for line in lines_of(found)
     )

@@ -9,8 +9,9 @@ import scipy.stats
 import synthetic
 
 from results.records import Row, Table
-from results.statistics import looks, power
+from results.statistics import looks
 from results.statistics.contrast import Sample
+from results.statistics.power import PlannedTest
 from results.store import ledger
 from results.store.schemas import Plan
 from results.tables import layout
@@ -76,7 +77,7 @@ def test_seeds_that_a_study_adds_after_a_table_count() -> None:
 @pytest.mark.parametrize(("family", "effect"), [(1, 0.8), (3, 1.2), (7, 0.5)])
 def test_the_seeds_that_a_plan_asks_for_after_five_have_the_promised_power(family: int, effect: float) -> None:
     """The effect, in standard deviations of the differences, is resolved in 80% of 400 studies, up to chance."""
-    seeds = power.seeds_to_resolve(effect, 1.0, 6 * family)
+    seeds = PlannedTest(1.0, 6 * family).seeds_to_resolve(effect)
     plan = Plan(
         **synthetic.make_plan("s", {"stem": ["patch", "conv"]}, {"stem": "patch"}, seeds=seeds, looks=[5, seeds])
     )

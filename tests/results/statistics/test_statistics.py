@@ -11,8 +11,9 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
 from statsmodels.stats.weightstats import ttost_paired
 
-from results.statistics import intervals, power
+from results.statistics import intervals
 from results.statistics.intervals import Estimate, Ratio
+from results.statistics.power import PlannedTest
 from results.statistics.verdict import Tie, fisher_p, holm, verdict
 from results.tables.notes import verdict_notes
 
@@ -83,7 +84,7 @@ def test_proportion_is_the_exact_interval_of_statsmodels() -> None:
 
 def test_resolvable_difference_has_the_promised_power() -> None:
     for n, family in itertools.product((2, 3, 5, 10, 40), (1, 3, 16)):
-        effect = power.resolvable_difference(n, 1.0, family)
+        effect = PlannedTest(1.0, family).resolvable_difference(n)
         critical = scipy.stats.t.isf(0.025 / family, n - 1)
         assert scipy.stats.nct.sf(critical, n - 1, effect * math.sqrt(n)) == pytest.approx(0.8)
 
@@ -221,7 +222,7 @@ def test_power_is_scipys_also_where_it_is_nearly_one(family: int) -> None:
         critical = scipy.stats.t.isf(0.025 / family, n - 1)
         for sd in (0.05, 0.28, 0.42, 0.58, 0.83, 0.85, 0.86, 1.3, 3.0):
             expected = scipy.stats.nct.sf(critical, n - 1, math.sqrt(n) / sd)
-            assert power.power_to_resolve(n, 1.0, sd, family) == pytest.approx(expected, abs=1e-9)
+            assert PlannedTest(sd, family).power_to_resolve(n, 1.0) == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize(("difference", "sd", "family"), [(0.01, 0.01, 1), (0.005, 0.01, 3), (0.01, 0.03, 7)])
@@ -232,7 +233,7 @@ def test_seeds_to_resolve_are_the_first_that_have_the_power(difference: float, s
         if scipy.stats.nct.sf(critical, n - 1, difference * math.sqrt(n) / sd) >= 0.8:
             break
         n += 1
-    assert power.seeds_to_resolve(difference, sd, family) == n
+    assert PlannedTest(sd, family).seeds_to_resolve(difference) == n
 
 
 @pytest.mark.parametrize(("n", "margin"), [(2, 8.0), (3, 4.0), (5, 1.6), (10, 1.0), (40, 0.4)])
@@ -248,20 +249,21 @@ def test_power_of_equivalence_is_the_integral_over_the_spread(n: int, margin: fl
 
     end = (n - 1) * (margin * math.sqrt(n) / t) ** 2
     expected, _ = scipy.integrate.quad(given, 0, end, limit=200)
-    assert power.equivalence_power(n, 1.0, margin) == pytest.approx(expected, abs=2e-3)
+    assert PlannedTest(1.0).equivalence_power(n, margin) == pytest.approx(expected, abs=2e-3)
 
 
 def test_smallest_margin_of_many_seeds_is_the_normal_one() -> None:
     """The margin is (z_0.95 + z_0.90) sd / sqrt(n)."""
     normal = (scipy.stats.norm.ppf(0.95) + scipy.stats.norm.ppf(0.90)) * 0.01 / math.sqrt(900)
     five = (scipy.stats.norm.ppf(0.99) + scipy.stats.norm.ppf(0.90)) * 0.01 / math.sqrt(900)
-    assert power.smallest_margin(900, 0.01, tests=5) == pytest.approx(five, rel=5e-3)
-    assert power.smallest_margin(900, 0.01) == pytest.approx(normal, rel=5e-3)
-    assert power.smallest_margin(1, 0.01) == math.inf
+    assert PlannedTest(0.01, tests=5).smallest_margin(900) == pytest.approx(five, rel=5e-3)
+    assert PlannedTest(0.01).smallest_margin(900) == pytest.approx(normal, rel=5e-3)
+    assert PlannedTest(0.01).smallest_margin(1) == math.inf
 
 
 def test_seeds_to_show_equivalent_are_the_first_whose_margin_is_small_enough() -> None:
     """A difference of a fiftieth of its spread takes too many seeds."""
-    assert power.seeds_to_resolve(0.0002, 0.01) is power.seeds_to_show_equivalent(0.0002, 0.01) is None
-    n = power.seeds_to_show_equivalent(0.01, 0.01)
-    assert power.smallest_margin(n, 0.01) <= 0.01 < power.smallest_margin(n - 1, 0.01)
+    design = PlannedTest(0.01)
+    assert design.seeds_to_resolve(0.0002) is design.seeds_to_show_equivalent(0.0002) is None
+    n = design.seeds_to_show_equivalent(0.01)
+    assert design.smallest_margin(n) <= 0.01 < design.smallest_margin(n - 1)

@@ -10,8 +10,8 @@ import scipy.stats
 import synthetic
 
 from results.comparison.compare import compare
-from results.statistics import power
 from results.statistics.contrast import Sample
+from results.statistics.power import PlannedTest
 from results.store.schemas import EvalSummary, Plan
 from results.study_results import StudyResults
 from results.tables.layout import render
@@ -153,14 +153,15 @@ def test_planned_power_counts_the_noise_of_test_images(n: int, images: float, te
     mean = seeds.mean(axis=1) + rng.normal(0, np.sqrt(images), studies)
     size = np.sqrt(seeds.var(axis=1, ddof=1) / n + images)
     t = scipy.stats.t(n - 1)
-    difference = power.resolvable_difference(n, 1.0, tests, images=images)
+    design = PlannedTest(1.0, tests, images=images)
+    difference = design.resolvable_difference(n)
     assert (t.sf((mean + difference) / size) < 0.025 / tests).mean() == pytest.approx(0.8, abs=0.015)
-    margin = power.smallest_margin(n, 1.0, tests, images=images)
+    margin = design.smallest_margin(n)
     below, above = t.cdf((mean - margin) / size), t.sf((mean + margin) / size)
     tie = (np.maximum(below, above) < 0.05 / tests) & (t.sf(abs(mean) / size) > 0.025)
     assert tie.mean() == pytest.approx(0.8, abs=0.015)
-    assert power.seeds_to_resolve(1.001 * difference, 1.0, tests, images=images) == n
-    assert power.seeds_to_resolve(2 * np.sqrt(images), 1.0, tests, images=images) is None
+    assert design.seeds_to_resolve(1.001 * difference) == n
+    assert design.seeds_to_resolve(2 * np.sqrt(images)) is None
 
 
 @pytest.mark.parametrize(("metric", "own"), [("test_accuracy@16", True), ("test_accuracy@imagenet-v2", False)])

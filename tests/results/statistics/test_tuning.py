@@ -12,7 +12,8 @@ import synthetic
 
 from results.comparison.compare import compare
 from results.records import Row, Table
-from results.statistics import arms, claims, power, tuning
+from results.statistics import arms, claims, tuning
+from results.statistics.power import PlannedTest
 from results.store.record import Record
 from results.tables import sentences
 from results.tables.layout import render
@@ -340,27 +341,28 @@ def test_the_answer_leads_with_arms_at_their_own_rates_and_counts_the_rest() -> 
 def test_power_counts_that_an_arm_must_beat_every_point_of_the_other_grid(n: int, points: int) -> None:
     """The power is that of SciPy's paired tests on simulated seeds, within Monte Carlo error."""
     rng, studies = np.random.default_rng(0), 4000
-    difference = power.resolvable_difference(n, 1.0, 2, points)
+    design = PlannedTest(1.0, 2, points)
+    difference = design.resolvable_difference(n)
     arm = rng.normal(0, np.sqrt(0.5), (studies, n, 1)) + difference
     other = rng.normal(0, np.sqrt(0.5), (studies, n, points))
     tests = scipy.stats.ttest_rel(np.broadcast_to(arm, other.shape), other, axis=1)
     resolved = (tests.statistic > 0) & (2 * tests.pvalue < 0.05)
     assert resolved.all(axis=1).mean() == pytest.approx(0.8, abs=0.025)
-    assert power.seeds_to_resolve(difference * 1.01, 1.0, 2, points) == n
-    assert power.resolvable_difference(n, 1.0, 2) < 0.9 * difference
+    assert design.seeds_to_resolve(difference * 1.01) == n
+    assert PlannedTest(1.0, 2).resolvable_difference(n) < 0.9 * difference
 
 
 def test_power_of_equivalence_counts_both_grids() -> None:
     """No point of either grid may be ahead of the other arm's first by the margin, in SciPy's tests."""
     rng, studies, n = np.random.default_rng(0), 4000, 5
-    margin = power.smallest_margin(n, 1.0, 1, 4)
+    margin = PlannedTest(1.0, points=4).smallest_margin(n)
     a, b = rng.normal(0, np.sqrt(0.5), (2, studies, n, 4))
     within = [
         scipy.stats.ttest_1samp(grid - first[:, :, :1] - margin, 0, axis=1, alternative="less").pvalue < 0.05
         for grid, first in ((a, b), (b, a))
     ]
     assert np.all(within, axis=(0, 2)).mean() == pytest.approx(0.8, abs=0.025)
-    assert power.smallest_margin(n, 1.0, 1) < 0.9 * margin
+    assert PlannedTest(1.0).smallest_margin(n) < 0.9 * margin
 
 
 def test_results_are_compared_where_every_arm_has_its_own_rate() -> None:

@@ -18,8 +18,8 @@ from results import report
 from results.comparison import summary
 from results.comparison.compare import compare
 from results.records import Table
-from results.statistics import power
 from results.statistics.contrast import Sample, difference
+from results.statistics.power import PlannedTest
 from results.store import ledger
 from results.store.schemas import Plan
 from results.study_results import StudyResults
@@ -190,16 +190,17 @@ def test_equal_arms_are_rarely_called_different() -> None:
 
 @pytest.mark.parametrize(("n", "family"), [(3, 1), (5, 1), (5, 7), (12, 3)])
 def test_planned_power_is_that_of_welchs_test(n: int, family: int) -> None:
-    size = power.resolvable_difference(n, math.sqrt(2), family, is_paired=False)
+    design = PlannedTest(math.sqrt(2), family, is_paired=False)
+    size = design.resolvable_difference(n)
     rng = np.random.default_rng(n)
     a, b = rng.normal(0, 1, (2, n, 20_000))
     found = ttest_ind(a + size, b, equal_var=False, alternative="greater").pvalue < 0.025 / family
     assert found.mean() == pytest.approx(0.8, abs=0.01)
-    assert power.seeds_to_resolve(size, math.sqrt(2), family, is_paired=False) == n
+    assert design.seeds_to_resolve(size) == n
 
 
 def test_planned_equivalence_is_that_of_welchs_test() -> None:
-    margin = power.smallest_margin(6, math.sqrt(2), is_paired=False)
+    margin = PlannedTest(math.sqrt(2), is_paired=False).smallest_margin(6)
     a, b = np.random.default_rng(0).normal(0, 1, (2, 6, 20_000))
     below = ttest_ind(a - margin, b, equal_var=False, alternative="less").pvalue < 0.05
     above = ttest_ind(a + margin, b, equal_var=False, alternative="greater").pvalue < 0.05
