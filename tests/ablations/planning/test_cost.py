@@ -22,6 +22,7 @@ from ablations.planning import plan as planning
 from ablations.planning.estimate import CORE_HOURS
 from ablations.planning.saved_plans import plan_digest, save_plan, saved_plan
 from ablations.planning.step_times import Device, StepTime
+from ablations.study.design import Design
 from ablations.study.naming import packaged_names
 from ablations.study.reading import read_recipe, read_study
 from ablations.trainables.vit import vit
@@ -157,7 +158,7 @@ def test_past_trials_of_comparable_arms_count(plan: Callable[..., Plan], tmp_pat
         finish(tmp_path, made.arms[1], seed, seconds)
     wide = read_study(write_yaml(tmp_path, "wide", "{question: q, baseline: {width: 32}, factors: {width: [64]}}"))
     recipe = read_recipe(str(tmp_path / "r.yaml"))
-    other = planning.build(PlannedTest(wide, recipe, {}), [0])
+    other = planning.build(Design(wide, recipe, {}), [0])
     expected = [(pytest.approx(4 * arm.flops / made.arms[1].flops), "others") for arm in other.arms]
     assert sources(other, tmp_path, CORE) == expected
     text = "past trials of other arms on this device for 2 arms, "
@@ -166,7 +167,7 @@ def test_past_trials_of_comparable_arms_count(plan: Callable[..., Plan], tmp_pat
     assert [source for _, source in sources(other, tmp_path, GPU)] == ["flops", "flops"]
     elsewhere = other.model_copy(update={"recipe": "another"})
     assert [source for _, source in sources(elsewhere, tmp_path, CORE)] == ["recipe", "recipe"]
-    threads = planning.build(PlannedTest(wide, recipe, {"threads": 4}), [0])
+    threads = planning.build(Design(wide, recipe, {"threads": 4}), [0])
     assert [source for _, source in sources(threads, tmp_path, CORE)] == ["recipe", "recipe"]
 
 
