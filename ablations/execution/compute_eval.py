@@ -12,11 +12,9 @@ from results.store import eval_files
 def compute_eval(
     trainable: Trainable, trial: store.Trial, name: str, data_dir: Path | None, code: str, number: int | None = None
 ) -> None:
-    """Compute the eval `name` of a finished trial and write it to the trial's directory.
+    """Compute an eval of a finished trial and write it. number: replaces the number in its name.
 
-    number: replaces the number in the eval's name, if given. code: the code digest to record. Raises ValueError if the
-    eval is unknown or does not apply to the model. Also raises it if weights or data are missing or damaged. Raises
-    OSError if a file cannot be read or written.
+    Raises ValueError if the eval does not apply, or if weights or data are missing or damaged.
     """
     payload = winner_weights(trial)
     result = trainable.compute_eval(name, trial.config(), payload, number, data_dir)

@@ -48,10 +48,9 @@ def worker_environment(place: Place, own: dict[str, str]) -> dict[str, str]:
 
 
 class WorkerProcess:
-    """A process that imports this copy of the package and trains the jobs that the pool sends.
+    """A process that trains the jobs that the pool sends.
 
-    own: environment variables for this worker. on_cpu: whether no job needs a GPU. events: a queue that receives
-    (this worker, event) for each message, each line on standard error and the exit.
+    own: its environment variables. on_cpu: whether no job needs a GPU. events: receives what the worker says.
     """
 
     def __init__(

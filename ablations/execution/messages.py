@@ -37,10 +37,7 @@ class Compiling:
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of training. value: of the job's `selection_metric`, None before the first validation.
-
-    evaluating: whether an evaluation begins. The next message of this type says that it has ended.
-    """
+    """The progress of training. value: of `selection_metric`. evaluating: until the next such message."""
 
     step: int
     value: float | None = None

@@ -100,16 +100,6 @@ class Slot:
     killed_starts: int = 0  # consecutive starts that ended with a signal
     last_line: str = ""  # on the worker's standard error
 
-    def begin(self, worker: WorkerProcess) -> None:
-        self.worker = worker
-        self.state = WorkerState.STARTING
-        self.silent = 0.0
-
-    def get_ready(self) -> None:
-        self.state = WorkerState.IDLE
-        self.crashed_starts = 0
-        self.killed_starts = 0
-
     def vacate(self) -> None:
         self.worker = None
         self.trial = None
@@ -121,10 +111,8 @@ class Slot:
 class Pool:
     """A pool of workers for some jobs: its slots, its trials and their transitions.
 
-    on_over: called with each job that ends without being interrupted. summary: the record of how trials end. pulls:
-    whether the pool ends once other pools hold all trials that are left, and records only how its own trials end. It
-    waits PATIENCE_SECONDS for parents that others train. left_out: returns id -> reason of the trials that races leave
-    out now.
+    on_over: called with each job that ends without being interrupted. pulls: whether the pool ends once others hold all
+    trials that are left, and records only its own. left_out: returns id -> reason of trials that races leave out.
     """
 
     jobs: Sequence[Job]
@@ -188,7 +176,9 @@ class Pool:
         if absent:
             waiting = list(islice(ready, starting + len(absent)))
             for slot in absent[: max(0, len(waiting) - starting)]:
-                slot.begin(self.start(slot))
+                slot.worker = self.start(slot)
+                slot.state = WorkerState.STARTING
+                slot.silent = 0.0
         self.kill_silent(now)
 
     def start(self, slot: Slot) -> WorkerProcess:
@@ -197,36 +187,30 @@ class Pool:
     def slots_in_state(self, *states: WorkerState) -> list[Slot]:
         return [slot for slot in self.slots if slot.state in states]
 
-    def due_trials(self, now: float) -> list[PoolTrial]:
-        running = {slot.trial.job.id for slot in self.slots if slot.trial is not None}
-        return [trial for trial_id, trial in self.trials.items() if trial_id not in running and trial.due <= now]
-
     def ready_trials(self, now: float) -> Iterator[PoolTrial]:
         """Yield the waiting trials that may begin. Trials between them end, wait or are interrupted."""
         if self.is_closed:
             return
         left_out = self.left_out()
-        for trial in self.due_trials(now):
+        running = {slot.trial.job.id for slot in self.slots if slot.trial is not None}
+        due = [trial for trial in self.trials.values() if trial.due <= now and trial.job.id not in running]
+        for trial in due:
+            standing = self.standing(trial)
             if trial.job.id in left_out:
                 self.leave_out(trial, left_out[trial.job.id])
-                continue
-            standing = self.standing(trial)
-            if not standing.is_pending:
+            elif not standing.is_pending:
                 self.end(trial, end_elsewhere(standing))
             elif self.pulls and (self.is_held(standing) or self.is_for_other_nodes(trial)):
                 self.wait(trial, PULL_SECONDS, "trial")
             elif standing.start.kind is Kind.READY:
                 yield trial
-            elif self.may_begin_later(standing):
+            elif standing.kind is Kind.RUNNING or standing.start.running or standing.start.open[0] in self.trials:
                 self.wait(trial, PARENT_SECONDS if self.pulls else HELD_SECONDS, "parent")
             else:
                 self.interrupt(trial, standing.start.why)
 
     def standing(self, trial: PoolTrial) -> Standing:
         return trial.job.standing(Standings(self.place.runs, self.place.code))
-
-    def may_begin_later(self, standing: Standing) -> bool:
-        return standing.kind is Kind.RUNNING or standing.start.running or standing.start.open[0] in self.trials
 
     def is_held(self, standing: Standing) -> bool:
         attempt = standing.state.attempt
@@ -260,10 +244,7 @@ class Pool:
     # -- events of workers ---------------------------------------------------------------------------------------------
 
     def handle(self, worker: WorkerProcess, event: messages.Heard) -> None:
-        """Update slots and trials for an event of a worker, unless the worker has been replaced.
-
-        Raises ValueError if workers do not start and no slot is left.
-        """
+        """Update slots and trials for a worker's event. Raises ValueError if no slot is left."""
         slot = next((slot for slot in self.slots if slot.worker is worker), None)
         if slot is None:
             return
@@ -271,7 +252,9 @@ class Pool:
             slot.silent = 0.0
         match event:
             case messages.Ready():
-                slot.get_ready()
+                slot.state = WorkerState.IDLE
+                slot.crashed_starts = 0
+                slot.killed_starts = 0
             case messages.Said():
                 if slot.state in (WorkerState.IDLE, WorkerState.BUSY):
                     self.display.say(event.line)
@@ -341,7 +324,6 @@ class Pool:
         self.display.say(f"worker {slot.number + 1} does not start: {why}; {len(self.slots)} go on without it")
 
     def count_death(self, trial: PoolTrial, how: str) -> None:
-        """Make a trial wait after its worker's death, or interrupt it after DEATHS deaths."""
         trial.deaths += 1
         if trial.deaths >= DEATHS:
             return self.interrupt(trial, f"its workers died {DEATHS} times before it began, the last of {how}")
@@ -374,7 +356,7 @@ class Pool:
         self.trials[trial.job.id] = self.trials.pop(trial.job.id)
 
     def look_again(self) -> None:
-        """Let no trial that others hold wait for its next look: before the pool ends, it looks at each once more."""
+        """Let no trial that others hold wait for its next look."""
         for trial in self.trials.values():
             if trial.elsewhere:
                 trial.look_again()
@@ -409,10 +391,7 @@ class Pool:
 
 
 def end_elsewhere(standing: Standing) -> messages.Ended:
-    """Return the message for a trial that is over, failed or blocked on disk.
-
-    A diverged trial has the kind "finished" too, and its cause is "diverged".
-    """
+    """Return the message for a trial that is over (finished or diverged), failed or blocked on disk."""
     if standing.is_over:
         return messages.Ended("finished", standing.why, elsewhere=True)
     if standing.kind is Kind.FAILED:

@@ -50,10 +50,7 @@ def folder(runs: Path, name: str) -> Path:
 
 
 class Probe:
-    """The probes of a plan's arms. arms: names of the arms to probe, beside those that they are compared with.
-
-    Raises ValueError if the arms differ in a setting by which the recipe makes probes short.
-    """
+    """The probes of some arms of a plan. Raises ValueError if they differ in a setting that makes probes short."""
 
     def __init__(self, plan: Plan, arms: Collection[str]) -> None:
         self.plan = plan
@@ -120,10 +117,7 @@ def remove_unfinished(runs: Path, jobs: Iterable[Job]) -> None:
 
 
 def read_numbers(runs: Path, probe_id: str, metrics: Sequence[str]) -> Numbers | None:
-    """Return what a trial reported: metrics, its curve without times, and which images it classified correctly.
-
-    Returns None if the trial is not over.
-    """
+    """Return what a trial reported, without times, or None if it is not over."""
     trial_record = record.read(runs, probe_id, ("history", "correct"))
     if trial_record.values["status"] not in ("finished", "diverged"):
         return None
@@ -159,7 +153,6 @@ class Findings:
         return [name for name in names if self.baseline.get(name) != self.again.get(name)]
 
     def same(self, numbers: Numbers, reference: Numbers) -> bool:
-        """Return whether two probes agree in all numbers that do not differ by themselves."""
         compared = (numbers.keys() | reference.keys()) - {*self.unstable}
         return all(numbers.get(name) == reference.get(name) for name in compared)
 

@@ -46,7 +46,6 @@ class TrialClock:
     fraction_done: float = 0.0  # in this run
 
     def record(self, progress: messages.Progress, steps: int | None) -> None:
-        """Record a report. steps: the steps of the whole training, if known."""
         now = time.monotonic()
         if self.first_step is None:
             self.first_step = progress.step
@@ -90,10 +89,7 @@ def measured_speed(trial: TrialClock, step: int, job: Job) -> Speed | None:
 
 
 class Live:
-    """A context manager that shows the progress of a pool of workers, with the methods of pool.Display.
-
-    total: number of trials to do. above: what a terminal shows above the bars. workers: number of concurrent trials.
-    """
+    """A context manager that shows the progress of a pool of workers. above: what a terminal shows above the bars."""
 
     def __init__(self, console: Console, total: int, above: RenderableType | None = None, workers: int = 1) -> None:
         self.console = console
@@ -194,11 +190,7 @@ class Live:
             print(text, flush=True)
 
     def time_left(self) -> str:
-        """Return the time left as the end of a message, as in ", about 5 min 40 s left".
-
-        Until half a trial is done, it follows from the speed of the first. Returns "" if the time is unknown or no
-        trial is left.
-        """
+        """Return text such as ", about 5 min 40 s left", or "". Until half a trial is done, it follows from `speed`."""
         partial = self.running_fraction()
         done_here = self.ended_here + partial
         remaining = self.total - self.ended - partial

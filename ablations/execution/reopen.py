@@ -16,11 +16,9 @@ from results.store.standing import Kind, Standings
 
 
 def retry(trials: Iterable[store.Trial], *, failed: bool, oom: bool, diverged: bool) -> list[bool]:
-    """Reopen the selected trials. Return one value per selected trial: whether it could be reopened.
+    """Reopen the trials that failed, ran out of memory or diverged, as asked, and return whether each could be.
 
-    failed: select trials that failed or have a failed eval. oom: select trials that ran out of memory. diverged: select
-    diverged trials. A trial that is selected only for a failed eval keeps its result, and the eval is computed again. A
-    trial cannot be reopened if a process holds it or changes its result during this call.
+    A trial that is selected only for a failed eval keeps its result. One that a process holds cannot be reopened.
     """
     reopened = []
     for trial in trials:
@@ -39,10 +37,7 @@ def retry(trials: Iterable[store.Trial], *, failed: bool, oom: bool, diverged: b
 
 
 def lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None) -> dict[str, str]:
-    """Return id -> name of the parents whose weights are gone although an unfinished job starts from them.
-
-    code: only failures with this code digest count; None: all failures count.
-    """
+    """Return id -> name of the parents whose weights are gone although an unfinished job starts from them."""
     standings = Standings(runs, code)
     names: dict[str, str] = {}
     for job in jobs:

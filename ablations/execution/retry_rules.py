@@ -30,10 +30,7 @@ class EndedAttempt:
 
 
 def earlier_failures(trial: store.Trial, current: Path, code: str) -> list[EndedAttempt]:
-    """Return the failed attempts before `current` and since the trial was last reopened, oldest first.
-
-    code: attempts that ran code with another digest are left out.
-    """
+    """Return the failed attempts of this code before `current` and since the last reopening, oldest first."""
     paths = [path for path in trial.attempts() if int(path.name) < int(current.name)]
     retried = [position for position, path in enumerate(paths) if (path / store.RETRY).exists()]
     if retried:
@@ -73,10 +70,7 @@ def read_or_none(path: Path, schema: type[AnySchema]) -> AnySchema | None:
 
 
 def no_progress_reason(trial: store.Trial, past: Sequence[EndedAttempt], progress: str = "progress") -> str:
-    """Return why the machine faults in `past` (oldest first) rule out another attempt; "" if they do not.
-
-    progress: what an attempt has to bring so that another may follow.
-    """
+    """Return why the machine faults in `past` (oldest first) rule out another attempt; "" if they do not."""
     by_machine = [attempt for attempt in past if attempt.machine]
     if len(by_machine) < WITHOUT_PROGRESS:  # otherwise, a checkpoint is read
         return ""
@@ -88,10 +82,7 @@ def no_progress_reason(trial: store.Trial, past: Sequence[EndedAttempt], progres
 
 
 def may_retry_exception(past: Sequence[EndedAttempt], place: Sequence[str]) -> bool:
-    """Return whether a trial may be tried again after an exception and the failed attempts `past`.
-
-    place: the type and innermost frames of the exception. Two exceptions at one place or EXCEPTIONS in all are final.
-    """
+    """Return whether to retry. Two exceptions at one place (type and frames) or EXCEPTIONS in all are final."""
     places = [attempt.where for attempt in past if not attempt.machine]
     return len(places) + 1 < EXCEPTIONS and tuple(place) not in places
 
@@ -105,7 +96,6 @@ def faulty_node(past: Sequence[EndedAttempt]) -> str:
 
 
 def last_faulty_node(trial: store.Trial, code: str) -> str:
-    """Return `faulty_node` of a trial's attempts so far. code: as for `earlier_failures`."""
     paths = trial.attempts()
     if len(paths) < 2:
         return ""

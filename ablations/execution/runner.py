@@ -55,14 +55,10 @@ def run(
     on_over: Callable[[Job], None] = lambda job: None,
     left_out: Callable[[], Mapping[str, str]] = dict,
 ) -> RunSummary:
-    """Run all unfinished jobs, and return how all jobs ended.
+    """Run all unfinished jobs, and return how all jobs ended. on_over: called with each that ended.
 
-    workers: the number of concurrent trials; None for the default. on_over: called with each job that had ended before
-    or ends without being interrupted. left_out: as in Pool. At SIGINT or SIGTERM, running trials save a checkpoint and
-    stop.
-
-    Raises store.NewerSchema if a newer version wrote a trial. Raises ValueError if no worker starts, and the errors of
-    `slots.check_gpus`.
+    At SIGINT or SIGTERM, running trials save a checkpoint and stop. Raises store.NewerSchema if a newer version wrote a
+    trial, ValueError if no worker starts, and the errors of `slots.check_gpus`.
     """
     summary = RunSummary()
     standings = Standings(place.runs, place.code)
@@ -98,10 +94,8 @@ def pull(
 ) -> RunSummary:
     """Run the jobs that no other process has claimed until none is left, and return how the jobs run here ended.
 
-    task: a name that differs between the pools that share the jobs. deadline: seconds of the monotonic clock. Then, or
-    once `called_off()` is true, trials stop as at a signal. No job begins in the last CLOSING_FRACTION of the time
-    before it, and if jobs are left, the summary says that the run was stopped. is_race: whether seeds are trained in
-    their order, as races need. The other arguments and the errors are those of `run`.
+    task: differs between the pools that share the jobs. At the deadline (monotonic clock), or once `called_off()` is
+    true, trials stop as at a signal. In the last CLOSING_FRACTION of the time before, none begins. Raises as `run`.
     """
     summary = RunSummary()
     closing = deadline
@@ -118,10 +112,7 @@ def pull(
 
 
 def pull_order(jobs: Iterable[Job], task: str, spread: int = SPREAD) -> list[Job]:
-    """Return the jobs by seed, parents first. Each task begins elsewhere among the first `spread` jobs.
-
-    So tasks that begin at the same time rarely compete for the same trial.
-    """
+    """Return the jobs by seed, parents first. Tasks begin at different ones of the first `spread`, to compete less."""
     by_seed = sorted(jobs, key=lambda job: int(job.config["seed"]))
     window = min(spread, len(by_seed))
     offset = zlib.crc32(task.encode()) % max(1, window)
@@ -134,10 +125,9 @@ def drive(
     called_off: Callable[[], bool] = lambda: False,
     closing: float = math.inf,
 ) -> None:
-    """Run a pool until no trial is left, SIGINT or SIGTERM arrives, `deadline` passes or `called_off()` is true.
+    """Run a pool until no trial is left, a signal arrives, `deadline` passes or `called_off()` is true.
 
-    Workers then have STOP_SECONDS to save a checkpoint and end, before they are killed. deadline: seconds of the
-    monotonic clock. Raises ValueError if no worker starts, and store.NewerSchema as `run` does.
+    Workers then have STOP_SECONDS to save a checkpoint and end, before they are killed. Raises as `run`.
     """
     last_asked = time.monotonic()
     with signal_handler(lambda *_: pool.stop(), signal.SIGINT, signal.SIGTERM):
@@ -165,7 +155,6 @@ def drive(
 
 @contextmanager
 def signal_handler(handler: Callable[[int, FrameType | None], None], *numbers: signal.Signals) -> Iterator[None]:
-    """Handle the signals `numbers` with `handler` within the block, then restore the previous handlers."""
     saved = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield

@@ -14,11 +14,7 @@ THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 def make_slots(jobs: Sequence[Job], asked: int | None, trials_per_gpu: int = 1) -> list[Slot]:
-    """Return the slots of a pool, one per worker and at most one per job. Workers share GPUs evenly.
-
-    jobs: all with the same number of GPUs. asked: the number of workers; None for the default, which `trials_per_gpu`
-    multiplies on GPUs. Trials that span several nodes run one at a time.
-    """
+    """Return the slots of a pool, at most one per job, which share GPUs. A trial on several nodes runs alone."""
     devices = [] if all_on_cpu(jobs) else gpus()
     check_gpus(jobs, len(devices), nodes(), "here")
     ranks = max((job.ranks for job in jobs), default=1)
@@ -33,10 +29,7 @@ def make_slots(jobs: Sequence[Job], asked: int | None, trials_per_gpu: int = 1) 
 
 
 def check_gpus(jobs: Iterable[Job], each: int, count: int, where: str) -> None:
-    """Raise ValueError if the nodes cannot run one of the jobs or cannot share its ranks evenly.
-
-    each: number of GPUs per node. count: number of nodes. where: the place, for the message.
-    """
+    """Raise ValueError if nodes, each with some GPUs, cannot run a job or share its ranks evenly."""
     for job in jobs:
         if job.ranks == 1:
             continue
@@ -51,10 +44,7 @@ def check_gpus(jobs: Iterable[Job], each: int, count: int, where: str) -> None:
 
 
 def group_for_pools(jobs: Iterable[Job]) -> list[list[Job]]:
-    """Return the jobs grouped by trainable, then by their numbers of parents (fewest first) and of GPUs (most first).
-
-    A worker has one trainable. If all its jobs use the same number of GPUs, they form one group.
-    """
+    """Return the jobs grouped by trainable, then by numbers of parents (fewest first) and GPUs (most first)."""
     by_trainable: dict[str, list[Job]] = defaultdict(list)
     for job in jobs:
         by_trainable[job.trainable].append(job)

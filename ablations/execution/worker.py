@@ -43,8 +43,6 @@ Past = list[retry_rules.EndedAttempt]
 
 
 class Worker:
-    """A worker that runs trials one after another. channel: the stream to which the worker writes its events."""
-
     def __init__(self, place: Place, channel: TextIO) -> None:
         self.place = place
         self.runs = place.runs
@@ -67,7 +65,6 @@ class Worker:
             self.channel.flush()
 
     def report(self, metric: str, step: int, metrics: Mapping[str, float], evaluating: bool = False) -> None:
-        """Report how far training is, not too often. metric: the metric to report."""
         if evaluating or time.monotonic() - self.last_report >= REPORT_SECONDS:
             self.last_report = time.monotonic()
             if evaluating:
@@ -132,10 +129,7 @@ class Worker:
                     path.unlink()
 
     def prepare_attempt(self, job: Job, trial: store.Trial, attempt: store.Attempt) -> Settings:
-        """Write the settings and the environment of the attempt; return the settings.
-
-        Raises ValueError if the id is not the planned one, as after a change of data.
-        """
+        """Write the settings and the environment of the attempt. Raises ValueError if the id is not the planned one."""
         settings = self.trainable.resolve(job.config)
         identity = self.trainable.identity(settings)
         if hashed(identity) != job.id:
@@ -239,10 +233,7 @@ class Worker:
 
 
 def start_heartbeat(parent: int, beat: Callable[[], None]) -> None:
-    """Start a thread that calls `beat` every BEAT_SECONDS, even while the main thread builds or compiles a model.
-
-    parent: the id of the parent process. ORPHAN_SECONDS after the parent's end, the thread ends this process.
-    """
+    """Call `beat` every BEAT_SECONDS in a thread, which ends this process ORPHAN_SECONDS after its parent."""
 
     def run() -> None:
         while os.getppid() == parent:

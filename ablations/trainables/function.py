@@ -154,7 +154,6 @@ class Function(UserCode):
             raise ValueError(explain(error, self.model)) from None
 
     def values(self, key: str) -> list[Any]:
-        """See Trainable. The values are those of a Literal, or true and false."""
         kind = self.model.model_fields[key].annotation if key in self.model.model_fields else None
         if get_origin(kind) is Literal:
             return list(get_args(kind))
@@ -269,7 +268,6 @@ class FunctionRun:
 
     @property
     def seconds(self) -> float:
-        """The time of training, over all attempts."""
         return time.monotonic() - self._began
 
     def checkpoint(self) -> bytes | None:

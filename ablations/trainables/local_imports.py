@@ -54,9 +54,8 @@ def digest(source: bytes, files: Iterable[LocalFile]) -> str:
 class LocalImports:
     """The local files that the text of a plug-in imports, directly or by way of each other.
 
-    plugin: the spec of the plug-in, as a package. neighbors: the top-level modules beside the plug-in that it imports
-    by their own name. unseen: places that load code whose name does not stand there, as FILE:LINE. Raises ValueError if
-    a neighbor has the name of another module that Python would find first.
+    neighbors: the top-level modules beside it. unseen: places that load code whose name does not stand there. Raises
+    ValueError if a neighbor has the name of another module that Python would find first.
     """
 
     def __init__(self, path: Path, plugin: ModuleSpec, source: bytes) -> None:
@@ -70,8 +69,12 @@ class LocalImports:
         pending = [(source, plugin.name, path.name)]
         while pending:
             text, package, shown = pending.pop()
-            self.unseen += [f"{shown}:{line}" for line in dynamic_loads(text)]
-            for name in imported_names(text, package):
+            try:
+                tree = ast.parse(text)
+            except (SyntaxError, ValueError):  # importing it will say so
+                continue
+            self.unseen += [f"{shown}:{line}" for line in dynamic_loads(tree)]
+            for name in imported_names(tree, package):
                 for spec in self.local_specs(name):
                     file = self.add(spec)
                     if file is not None:
@@ -116,10 +119,7 @@ class LocalImports:
         return neighbor
 
     def add_loaded(self, before: set[str]) -> None:
-        """Add the local modules that the plug-in has loaded in ways that its text does not show.
-
-        before: names of the modules that were loaded before the plug-in.
-        """
+        """Add local modules that are loaded in ways that the text does not show. before: modules loaded earlier."""
         tops = {self.plugin.name, *(module.partition(".")[0] for module in self.files)}
         for name, module in list(sys.modules.items()):
             is_new = name.partition(".")[0] in tops or name not in before
@@ -128,12 +128,8 @@ class LocalImports:
                 self.add(spec)
 
 
-def imported_names(text: bytes, package: str) -> Iterator[str]:
-    """Yield the names that Python source imports, inside functions too. package: the package that the text is in."""
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError):  # importing it will say so
-        return
+def imported_names(tree: ast.Module, package: str) -> Iterator[str]:
+    """Yield the names that Python source imports, inside functions too. package: the package that it is in."""
     for node in ast.walk(tree):
         with suppress(ImportError):  # a relative name beyond the outermost package: importing it will say so
             if isinstance(node, ast.Import):
@@ -147,12 +143,8 @@ def imported_names(text: bytes, package: str) -> Iterator[str]:
                     yield resolve_name(name, package)
 
 
-def dynamic_loads(text: bytes) -> Iterator[int]:
+def dynamic_loads(tree: ast.Module) -> Iterator[int]:
     """Yield the lines of Python source that load other code whose name does not stand there."""
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError):
-        return
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and called_name(node) in LOADERS and not literal_import(node):
             yield node.lineno
@@ -176,7 +168,6 @@ def literal_import(call: ast.Call) -> str:
 
 
 def elsewhere(name: str) -> ModuleSpec | None:
-    """Return the spec of a module that is not beside a plug-in, or None."""
     for finder in sys.meta_path:
         if finder is NEIGHBORS:
             continue

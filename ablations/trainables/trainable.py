@@ -91,10 +91,7 @@ class EvalResult:
 
 @dataclass(frozen=True)
 class Compared:
-    """An arm, a baseline or a stage at seed 0.
-
-    declared: keys that the study declares as changed. parent: the stage that its trials start or learn from, by `link`.
-    """
+    """An arm, a baseline or a stage at seed 0. parent: the stage that its trials start or learn from, by `link`."""
 
     name: str
     settings: Settings
@@ -105,11 +102,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class NodeCheck:
-    """A check whether a node can train.
-
-    run: takes whether trials need a GPU, and raises an exception if the node cannot train them. without: what follows
-    from a failure, if trials can be trained all the same.
-    """
+    """A check whether a node can train. run: raises an exception if not. without: what a failure means, if not that."""
 
     run: Callable[[bool], None]
     without: str = ""
@@ -159,7 +152,6 @@ class Trainable(Protocol):
 
     def check_settings(self, settings: Mapping[str, Any]) -> None:
         """Raise ValueError if a setting by itself has a wrong value. Quick: commands call it before all else."""
-        return
 
     def resolve_recipe(self, recipe: Mapping[str, Any], own: Settings) -> Settings:
         """Return a recipe's settings resolved, with defaults as they are for a trial with the settings `own`."""
@@ -240,7 +232,6 @@ class Trainable(Protocol):
 
     def check_trial(self, settings: Settings, parent: Settings | None) -> None:
         """Raise ValueError if a trial cannot be trained, or cannot start or learn from its parent."""
-        return
 
     def resources(self, settings: Settings) -> Resources:
         return Resources()
@@ -268,7 +259,6 @@ class Trainable(Protocol):
 
     def check_eval(self, name: str, settings: Settings) -> None:
         """Raise ValueError if an eval cannot be computed from a trial's weights."""
-        return
 
     def eval_caveats(self, names: Sequence[str], settings: Settings) -> list[str]:
         return []
@@ -276,10 +266,7 @@ class Trainable(Protocol):
     def compute_eval(
         self, name: str, settings: Settings, weights: bytes, number: int | None, data_dir: Path | None
     ) -> EvalResult:
-        """Compute the eval `name` from a finished trial's weights. number: replaces the number in the name, if given.
-
-        Raises ValueError if the eval is unknown or does not apply, or if data are missing or damaged.
-        """
+        """Compute an eval from weights. number: replaces that in its name. Raises ValueError if it does not apply."""
         raise ValueError(f"evals: {name}: there are none")
 
     # -- time ----------------------------------------------------------------------------------------------------------
@@ -320,7 +307,6 @@ class Trainable(Protocol):
 
     def check_machine(self, settings: Settings, description: Settings) -> None:
         """Raise ValueError if this machine lacks the GPU or memory to train. description: as in TrainingContext."""
-        return
 
     def check_data(self, trials: Sequence[Settings], to_train: Sequence[Settings], data_dir: Path | None) -> None:
         """Raise ValueError if data of the trials are missing or damaged, or OSError if they cannot be read.
@@ -330,13 +316,9 @@ class Trainable(Protocol):
 
     def start_worker(self, plugins: Sequence[str], needs_gpu: bool) -> None:
         """Load what training needs into this process. Raises ValueError if a plug-in or the GPU cannot be used."""
-        return
 
     def environment(self, settings: Settings, needs_gpu: bool) -> dict[str, Fact]:
-        """Return what an attempt records about hardware and libraries: `device`, `accelerator` and others.
-
-        Raises ValueError if the machine lacks what the settings ask for, and RuntimeError if it has been lost.
-        """
+        """Return facts about hardware and libraries. Raises ValueError if they are missing, RuntimeError if lost."""
         return {"device": platform.processor() or platform.machine(), "accelerator": "cpu"}
 
     def train(
@@ -355,7 +337,6 @@ class Trainable(Protocol):
 
     def release_memory(self) -> None:
         """Free memory of the GPU that this process keeps after a trial."""
-        return
 
 
 @lru_cache(maxsize=64)
@@ -404,10 +385,9 @@ def trial_ids(
     parents: Mapping[int, str] | None = None,
     link: str = "",
 ) -> Iterator[str]:
-    """Yield the id of a trial for each of `seeds`.
+    """Yield the id of a trial for each of `seeds`. settings: at seed 0. parents: seed -> id of the parent trial.
 
-    settings: at seed 0. fixed: the `seed_keys` that are set, which do not follow the seed. parents: seed -> id of the
-    parent trial, if the trials have parents. link: the setting that names the parent trial.
+    fixed: the `seed_keys` that are set, which do not follow the seed. link: the setting that names the parent.
     """
     shared = unseeded_identity(trainable, settings)
     for seed in seeds:

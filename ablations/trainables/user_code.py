@@ -9,6 +9,7 @@ import math
 import os
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -43,8 +44,6 @@ NOT_REPORTED = [name for name in MEASURES if name not in (*EXACT, "images_per_se
 
 
 class Reported(Options):
-    """A metric that training code reports."""
-
     better: Literal["higher", "lower"]  #: Which values are better.
     #: Text after a printed number, such as `ms`. A `fraction` is a number from 0 to 1 and is printed in percent.
     unit: str = ""
@@ -107,9 +106,17 @@ class Description(Options):
 
     def with_files(self, files: Mapping[str, Path]) -> Self:
         """Return the description with files (name -> path) and their digest. Raises ValueError if they are large."""
+        if sum(path.stat().st_size for path in files.values()) > MOST_CODE:
+            raise ValueError(f"code: more than {MOST_CODE >> 20} MiB: name the files that are code")
         names = sorted(files)
-        digests = [file_digest(files[name])[:SHORT] for name in names]
-        return self.model_copy(update={"files": names, "digest": files_digest(files), "file_digests": digests})
+        whole = hashlib.sha256()
+        digests = []
+        for name in names:
+            digest = file_digest(files[name])
+            digests.append(digest[:SHORT])
+            whole.update(f"{name}\0{digest}\0".encode())
+        code = whole.hexdigest()[:12]
+        return self.model_copy(update={"files": names, "digest": code, "file_digests": digests})
 
     def changes(self, earlier: "Description") -> str:
         """Return which files differ from those of an earlier description, such as "edited: train.py", or ""."""
@@ -129,7 +136,7 @@ class Description(Options):
 
     @property
     def printed_text(self) -> str:
-        """The metrics that are read after a text, and the texts, such as "loss: 'test loss:'", or "none printed"."""
+        """The metrics that are read after a text, such as "loss: 'test loss:'", or "none printed"."""
         texts = [f"{name}: {metric.printed!r}" for name, metric in sorted(self.metrics.items()) if metric.printed]
         return ", ".join(texts) or "none printed"
 
@@ -181,7 +188,6 @@ class UserCode(Trainable):
         self.files = about.files
 
     def check_link(self, key: str, value: str) -> None:
-        """See Trainable. No setting is a link: all may have any name."""
         return
 
     def fingerprints(self, values: Callable[[str], Iterable[str]]) -> Settings:
@@ -268,10 +274,7 @@ def check_measure(name: str, reported: Reported) -> None:
 
 
 def checked_number(name: str, number: float, advice: str) -> float:
-    """Return a reported number. Raises ValueError if it is not finite, or no count where it has to be one.
-
-    advice: what code does whose training diverged.
-    """
+    """Return a reported number. Raises ValueError if it is not finite, or no count where it has to be one."""
     if not math.isfinite(number):
         raise ValueError(f"metric {name}={number}: not finite; {advice}")
     if name in EXACT and (number < 0 or not number.is_integer()):
@@ -288,27 +291,14 @@ def code_files(path: Path) -> Iterator[Path]:
     if path.is_file():
         yield path
     for parent, folders, files in os.walk(path):
-        folders[:] = [name for name in folders if is_code(Path(parent, name))]
+        folders[:] = filter(partial(is_code, Path(parent)), folders)
         for file in files:
             if not file.startswith("."):
                 yield Path(parent, file)
 
 
-def is_code(folder: Path) -> bool:
-    return not (folder.name.startswith(".") or folder.name in SKIPPED or is_run_directory(folder))
-
-
-def files_digest(files: Mapping[str, Path]) -> str:
-    """Return a digest of the names and content of files: 12 hexadecimal digits. files: name -> path.
-
-    Raises ValueError if they are too large for code.
-    """
-    if sum(path.stat().st_size for path in files.values()) > MOST_CODE:
-        raise ValueError(f"code: more than {MOST_CODE >> 20} MiB: name the files that are code")
-    digest = hashlib.sha256()
-    for name in sorted(files):
-        digest.update(f"{name}\0{file_digest(files[name])}\0".encode())
-    return digest.hexdigest()[:12]
+def is_code(parent: Path, name: str) -> bool:
+    return not (name.startswith(".") or name in SKIPPED or is_run_directory(parent / name))
 
 
 def file_digest(path: Path) -> str:

@@ -28,11 +28,7 @@ END = "...\n"  # what yaml.safe_dump writes after a scalar
 
 
 class Draft:
-    """A recipe for a command, from its --help. The words of the command as the user gave it stay as they are.
-
-    metrics: the names of what it reports, or none. folder: where it runs, relative to the recipe. Raises ValueError if
-    its --help cannot be read or the command is not usable.
-    """
+    """A recipe for a command, from the words of the user and --help. Raises ValueError if it is unusable."""
 
     def __init__(self, train: str, metrics: Sequence[str], folder: str) -> None:
         self.train = train
@@ -81,7 +77,6 @@ class Draft:
                 yield option
 
     def given_arguments(self) -> Iterator[str]:
-        """Yield the words without an option's name that the user has given."""
         takes_value = False
         for word in self.words[script_end(self.words) :]:
             if word.startswith("-"):
@@ -114,7 +109,6 @@ class Draft:
         return lacking
 
     def probe(self) -> dict[str, int]:
-        """Return the settings that make a trial short."""
         short: dict[str, int] = {}
         for option in self.known:
             name = usual_name(option.name)
@@ -125,7 +119,6 @@ class Draft:
     # -- the recipe ----------------------------------------------------------------------------------------------------
 
     def full_command(self) -> str:
-        """Return the user's words, and what is missing."""
         words = []
         roles = {**dict.fromkeys(SEEDS, "seed"), **dict.fromkeys(FOLDERS, "folder")}
         for name in self.arguments:

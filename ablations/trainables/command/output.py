@@ -79,11 +79,7 @@ class LineSplitter:
 
 
 class Report:
-    """The metrics that a command reports: by lines `METRIC name=number` on standard output, or in metrics.json.
-
-    printed: name -> the text before its number, for each metric that it has to report; "" for METRIC lines. diverged:
-    whether it printed DIVERGED.
-    """
+    """The metrics that a command reports: by METRIC lines on standard output, after texts, or in metrics.json."""
 
     def __init__(self, printed: Mapping[str, str]) -> None:
         self.printed = printed
@@ -94,8 +90,9 @@ class Report:
     def read_line(self, line: str) -> None:
         if line == DIVERGED:
             self.diverged = True
-        found = METRIC.fullmatch(line)
-        for word in found[1].split() if found else ():
+        reported = METRIC.fullmatch(line)
+        words = reported[1].split() if reported else []
+        for word in words:
             name, equals, value = word.partition("=")
             if equals:
                 self.values.setdefault(name, []).append(value)
@@ -133,10 +130,10 @@ class Report:
     def number(self, name: str) -> float:
         if name not in self.values:
             raise ValueError(f"metric {name} was not reported{self.why_missing(name)}")
-        found = {as_number(name, value): value for value in self.values[name]}
-        if len(found) > 1:
-            raise ValueError(f"metric {name} came with {len(found)} values: {joined_names(found.values())}")
-        return checked_number(name, next(iter(found)), f"a command whose training diverged prints {DIVERGED}")
+        texts = {as_number(name, value): value for value in self.values[name]}
+        if len(texts) > 1:
+            raise ValueError(f"metric {name} came with {len(texts)} values: {joined_names(texts.values())}")
+        return checked_number(name, next(iter(texts)), f"a command whose training diverged prints {DIVERGED}")
 
     def why_missing(self, name: str) -> str:
         if self.printed[name]:
@@ -156,11 +153,7 @@ def as_number(name: str, text: str) -> float:
 
 
 class Curve:
-    """The lines of metrics.jsonl in a command's folder, one for each evaluation during training.
-
-    A command that continues from an earlier step may write steps again: the later numbers count. Lines of one step, as
-    for training and for evaluation, are one. unclear: the first line without a step, or "".
-    """
+    """The lines of metrics.jsonl in a command's folder. Later lines replace those of their step and after."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -7,14 +7,13 @@ import os
 import re
 import shlex
 import signal
-import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from subprocess import DEVNULL, PIPE
-from typing import IO, Any
+from subprocess import DEVNULL, PIPE, Popen
+from typing import Any
 
 import yaml
 
@@ -41,12 +40,6 @@ SAFE_FOR_HYDRA = re.compile(r"[\w./@+-]+")  # text that Hydra takes as it is
 
 @dataclass(frozen=True)
 class ScriptOption:
-    """An option of a program.
-
-    name: as it is written, without leading dashes. spellings: all its names with them. choices: all values, or ().
-    problem: why it is no setting with a known default, or "".
-    """
-
     name: str
     help: str = ""
     spellings: tuple[str, ...] = ()
@@ -120,20 +113,29 @@ def script_end(words: Sequence[str]) -> int:
 def output_of(words: Sequence[str]) -> str:
     """Return what a command prints to standard output. Raises ValueError if it fails or is late. No shell is used."""
     command = f"--train: `{shlex.join(words)}`"
-    with tempfile.TemporaryFile() as errors, started(words, errors) as process:
-        timer = threading.Timer(LIMIT_SECONDS, end, [process])
-        timer.start()
+    plain = {"COLUMNS": WIDTH, "TERMINAL_WIDTH": WIDTH, "NO_COLOR": "1", "TERM": "dumb", "TYPER_USE_RICH": "0"}
+    env = {**os.environ, **plain}
+    with tempfile.TemporaryFile() as errors:
         try:
-            assert process.stdout is not None
-            output = process.stdout.read(MOST)
-            if len(output) == MOST:
-                raise ValueError(f"{command} printed more than {MOST >> 20} MiB and was ended: does it know --help?")
-            status = process.wait()
-            if timer.finished.is_set():
-                raise ValueError(f"{command} took more than {LIMIT_SECONDS:g} seconds and was ended")
-        finally:
-            timer.cancel()
-            end(process)
+            process = Popen(words, env=env, stdin=DEVNULL, stdout=PIPE, stderr=errors, start_new_session=True)
+        except OSError as error:
+            raise ValueError(f"--train: {words[0]}: {error.strerror}") from None
+        with process:
+            timer = threading.Timer(LIMIT_SECONDS, end, [process])
+            timer.start()
+            try:
+                assert process.stdout is not None
+                output = process.stdout.read(MOST)
+                if len(output) == MOST:
+                    raise ValueError(
+                        f"{command} printed more than {MOST >> 20} MiB and was ended: does it know --help?"
+                    )
+                status = process.wait()
+                if timer.finished.is_set():
+                    raise ValueError(f"{command} took more than {LIMIT_SECONDS:g} seconds and was ended")
+            finally:
+                timer.cancel()
+                end(process)
         if status != 0:
             errors.seek(0)
             lines = errors.read(MOST).decode(errors="replace").rstrip().split("\n")
@@ -142,16 +144,7 @@ def output_of(words: Sequence[str]) -> str:
     return output.decode(errors="replace")
 
 
-def started(words: Sequence[str], errors: IO[bytes]) -> "subprocess.Popen[bytes]":
-    plain = {"COLUMNS": WIDTH, "TERMINAL_WIDTH": WIDTH, "NO_COLOR": "1", "TERM": "dumb", "TYPER_USE_RICH": "0"}
-    env = {**os.environ, **plain}
-    try:
-        return subprocess.Popen(words, env=env, stdin=DEVNULL, stdout=PIPE, stderr=errors, start_new_session=True)
-    except OSError as error:
-        raise ValueError(f"--train: {words[0]}: {error.strerror}") from None
-
-
-def end(process: "subprocess.Popen[bytes]") -> None:
+def end(process: Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
@@ -267,7 +260,6 @@ def read_switch(on: str, off: str, help: str) -> ScriptOption:
 
 
 def read_value(name: str, metavar: str, help: str) -> ScriptOption:
-    """Return an option that takes a value. metavar: what stands for the value."""
     kind = metavar.strip("<>").removesuffix(" RANGE").removesuffix(" range").lower()
     choices: tuple[Any, ...] = ()
     separator = "," if metavar.startswith("{") else "|"
@@ -314,10 +306,7 @@ def default_text(help: str, choices: Sequence[Any]) -> str | None:
 
 
 def first_value(text: str, is_bare: bool) -> str | None:
-    """Return the value with which text begins, or None if what stands there is no plain value.
-
-    is_bare: whether the text stands in no parentheses.
-    """
+    """Return the value with which text begins, in parentheses unless `is_bare`, or None if it is no plain value."""
     quoted = re.match(r"(['\"])(.*?)\1", text)
     if quoted:
         return quoted[2]
@@ -359,16 +348,12 @@ def bounds(help: str) -> tuple[float | None, float | None]:
         for part in group.split("; "):
             limits = RANGE.fullmatch(part)
             if limits and (limits[1] or limits[2]):
-                return bound(limits[1]), bound(limits[2])
+                low, high = (None if text is None else float(text) for text in limits.groups())
+                return low, high
     return None, None
 
 
-def bound(text: str | None) -> float | None:
-    return None if text is None else float(text)
-
-
 def required_names(text: str) -> set[str]:
-    """Return the options that argparse's usage names outside brackets."""
     usage = re.search(r"^usage: (.*?)(?:\n\s*\n|\Z)", text, re.DOTALL | re.MULTILINE)
     rest = ""
     if usage:
@@ -432,7 +417,6 @@ def hydra_option(key: str, value: Any) -> ScriptOption:
 
 
 def flattened(config: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
-    """Yield (name with dots, value) for each value in nested mappings."""
     for key, value in config.items():
         if isinstance(value, dict) and value:
             yield from flattened(value, f"{before}{key}.")

@@ -48,10 +48,7 @@ class Template:
         return arguments
 
     def spelled(self, name: str, value: Any) -> list[str]:
-        """Return the words for a setting in `{settings}`. A setting that is null has none.
-
-        If the value is a word of its own, as in `--{key} {value}`, true is the flag alone and false is left out.
-        """
+        """Return the words for a setting in `{settings}`: none for null, and for false where true is the flag alone."""
         is_flag = isinstance(value, bool) and len(self.spelling) > 1
         if value is None or (is_flag and not value):
             return []

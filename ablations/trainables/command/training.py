@@ -57,8 +57,6 @@ class CommandOrder:
 
 
 class CommandRun:
-    """A run of a trial's command in the folder that earlier attempts have left."""
-
     def __init__(self, order: CommandOrder, run: store.Attempt, context: TrainingContext) -> None:
         self.order = order
         self.run = run
@@ -82,7 +80,6 @@ class CommandRun:
         return time.monotonic() - self.began
 
     def train(self) -> TrainingOutcome:
-        """Run the command until it ends. Raises Failed if it fails, and Superseded as `Attempt` does."""
         with started(self.order, self.folder, self.run) as process:
             self.follow(process)
         self.save_curve()
@@ -156,7 +153,6 @@ class CommandRun:
         raise failure(status, self.log.last_lines(), machine.oom_kills() > self.memory_kills)
 
     def finished(self) -> TrainingOutcome:
-        """Return the outcome of a finished command. Raises ValueError if what it reports is missing or not valid."""
         self.report.read_file(self.folder / METRICS)
         numbers = self.report.numbers()
         correct = read_correct(self.folder)
@@ -201,8 +197,7 @@ def started(order: CommandOrder, folder: Path, run: store.Attempt) -> "Iterator[
         start_new_session=True,
     ) as process:
         try:
-            held = lease.own_lease().model_copy(update={"pid": process.pid, "started": lease.start_time(process.pid)})
-            run.patience(lambda: store.write_json(run.path / PROCESS, held.content()))
+            run.patience(lambda: store.write_json(run.path / PROCESS, lease.own_lease(process.pid).content()))
             yield process
         finally:
             assert process.stdin is not None
@@ -213,10 +208,7 @@ def started(order: CommandOrder, folder: Path, run: store.Attempt) -> "Iterator[
 
 
 def environment(trial_values: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a command: the user's, and what a trial is. trial_values: as for `Template.fill`.
-
-    The user's Python finds neither this suite, which workers have on PYTHONPATH, nor the PYTHONSAFEPATH of our jobs.
-    """
+    """Return a command's environment, without this suite, which workers have on PYTHONPATH, and PYTHONSAFEPATH."""
     path = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder != str(provenance.HOME)]
     variables = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONSAFEPATH")}
     if any(path):
@@ -230,10 +222,10 @@ def environment(trial_values: Mapping[str, str]) -> dict[str, str]:
 
 
 def claimed_folder(run: store.Attempt) -> tuple[Path, str]:
-    """Return (the folder of this attempt's command with all that earlier ones wrote, the attempt that had it or "").
+    """Return (the folder with all that earlier attempts wrote, the attempt that had it or "").
 
-    The folder moves from attempt to attempt, so that a command whose worker has lost the trial no longer finds it. On
-    this machine, such a command is ended first. Raises Failed if it does not end.
+    It moves from attempt to attempt, so that a command whose worker has lost the trial no longer finds it. On this
+    machine, such a command is ended first. Raises Failed if it does not end.
     """
     folder = run.path.absolute() / FOLDER
     previous = ""
@@ -265,10 +257,7 @@ def end_command(attempt: Path) -> None:
 
 
 def failure(status: int, lines: Sequence[str], was_memory_kill: bool) -> Failed:
-    """Return the error for a command that failed. status: its exit status, or 128 + a signal. lines: its last output.
-
-    was_memory_kill: whether the kernel killed a process here for lack of memory.
-    """
+    """Return the error of a failed command. status: its exit status, or 128 + a signal. lines: its last output."""
     errors = [line for line in lines if ERROR.match(line)] or list(lines) or ["it printed nothing"]
     error_line = errors[-1][:LONGEST_CAUSE]
     memory = [line for line in lines if NO_MEMORY.search(line)]

@@ -74,10 +74,7 @@ def warnings(settings: Settings) -> list[str]:
 
 
 def enlargement_notes(data: str, size: int | str) -> Iterator[str]:
-    """Yield a note if images are enlarged beyond their stored size. size: the value of `image_size`.
-
-    The stored size of an image folder is the shorter side of its first image. Other images are stored as squares.
-    """
+    """Yield a note if images are enlarged beyond their stored size: in folders, that of the first image."""
     about = describe(data)
     shape = image_shape(size)
     least = min(shape) if data.startswith(IN_FILES) else max(shape)  # side of an image that need not be enlarged

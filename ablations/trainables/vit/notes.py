@@ -35,10 +35,7 @@ def notes(arm: Compared, baseline: Compared, budget: str) -> dict[str, str]:
 
 
 def model_differences(arm: Cost, baseline: Cost) -> Iterator[tuple[str, str]]:
-    """Yield (note, table column) for each difference in tokens, parameters, FLOPs, class token or attention bias.
-
-    Values that are None, as in timm's models, are not compared.
-    """
+    """Yield (note, table column) for each difference in tokens, parameters, FLOPs, class token or attention bias."""
     for value, reference, label, column in (
         (arm.tokens, baseline.tokens, "tokens", "flops"),
         (arm.params, baseline.params, "parameters", "params"),
@@ -90,10 +87,7 @@ def stage_notes(arm: Compared, baseline: Compared) -> Iterator[str]:
 
 
 def weights_note(arm: Compared, baseline: Compared) -> Iterator[str]:
-    """Yield a note on the fraction of an arm's initial weights that equal the baseline's at the same seed.
-
-    Yields nothing if all weights are equal, or if a model is from timm or starts from a stage's weights.
-    """
+    """Yield a note if some initial weights differ from the baseline's, unless a model is from timm or a stage."""
     weights = initial_weights(config_of(arm.settings))
     of_baseline = initial_weights(config_of(baseline.settings))
     if weights is None or of_baseline is None or "init_from" in (arm.link, baseline.link):

@@ -80,10 +80,7 @@ def meet_budget(name: str, reference: Settings, settings: dict[str, Any]) -> dic
 
 
 def matched_steps(budget: str, reference: Config, config: Config) -> int:
-    """Return the number of steps that gives `config` the budget of `reference`.
-
-    Raises ValueError if no whole number of steps is within 2% of that budget.
-    """
+    """Return the steps that meet the budget. Raises ValueError if no whole number is within TOLERANCE of it."""
     if budget == "steps":
         return reference.steps
     spent = epoch_fraction if budget == "epochs" else training_flops
@@ -104,10 +101,7 @@ def epoch_fraction(config: Config) -> float:
 
 
 def training_flops(config: Config) -> int:
-    """Return the FLOPs of one training step, averaged over the patch sizes if steps draw them at random.
-
-    They are 6 x the multiply-adds of a forward pass x the batch size, as a backward pass costs twice as much.
-    """
+    """Return the FLOPs of one training step, three forward passes, averaged over patch sizes that steps draw."""
     each = [measure(config.model_copy(update={"patch": size})).flops for size in patch_sizes(config)]
     return 3 * round(sum(each) / len(each)) * config.batch
 
@@ -222,10 +216,7 @@ def hardware(settings: Settings) -> tuple[bool, str]:
 
 
 def step_seconds(settings: Settings, data_dir: Path | None, teacher: Settings | None) -> float:
-    """Return the mean seconds per training step over STEPS steps, after WARM_UP steps.
-
-    teacher: the settings of the trial that is the teacher, which need not be trained yet.
-    """
+    """Return the mean seconds per training step. teacher: the settings of the trial that is the teacher."""
     config = Config(**settings)
     if config.gpus > 1:
         raise ConfigError(f"--probe measures steps of one process, and gpus={config.gpus}")
@@ -245,7 +236,6 @@ def with_steps(config: Config, steps: int) -> Config:
 
 
 def seconds_after(training: Training, steps: int) -> float:
-    """Return the time of training at the end of further steps."""
     for _ in range(steps):
         training.advance()
     with training.off_the_clock():
@@ -255,8 +245,7 @@ def seconds_after(training: Training, steps: int) -> float:
 def check_weights(config: Config, parent: Config | None) -> None:
     """Raise ConfigError if initial weights or a teacher do not fit, or were trained on this trial's test images.
 
-    parent: the config of the trial that `config` starts or learns from, or None if it names no trial. Without a parent,
-    a file in init_from is checked only for its fit. A teacher's file is not checked.
+    parent: of the trial that `config` starts or learns from. Without one, a file in init_from is checked for its fit.
     """
     if parent is not None:
         check_no_leak(config, parent)

@@ -119,11 +119,7 @@ def run(path: Path, source: bytes, module: ModuleType) -> None:
 
 
 def added_variants(path: Path, before: dict[str, dict[str, type[Variant]]]) -> list[tuple[str, str]]:
-    """Return (slot, name) for each part that a plug-in added to the dictionaries of variants.
-
-    before: slot -> a copy of its dictionary, made before the plug-in ran. Raises ValueError if the plug-in replaced or
-    removed a part, or added an invalid one.
-    """
+    """Return (slot, name) for each part that a plug-in added. Raises ValueError if it replaced or removed one."""
     for slot, parts in VARIANTS.items():
         for name, part in before[slot].items():
             if parts.get(name) is not part:
@@ -148,10 +144,7 @@ def added_variants(path: Path, before: dict[str, dict[str, type[Variant]]]) -> l
 
 
 def added_evals(path: Path, before: dict[str, type[Eval]]) -> list[str]:
-    """Return the names of the evals that a plug-in added. before: a copy of EVAL, made before the plug-in ran.
-
-    Raises ValueError if it replaced or removed an eval, or added an invalid one.
-    """
+    """Return the names of the evals that a plug-in added. Raises ValueError if it replaced or removed one."""
     for name, entry in before.items():
         if EVAL.get(name) is not entry:
             raise ValueError(f"plugin {path}: redefines the eval {name}: choose another name")
@@ -178,10 +171,7 @@ def refuse_breakage(path: Path) -> None:
 
 
 def identify(parts: Iterable[type[Variant]], path: Path, digest: str) -> None:
-    """Set the digest of the plug-in's file on all parts that declare no `numerics`.
-
-    Raises ValueError if another plug-in has added one of these parts.
-    """
+    """Set the file's digest on parts without `numerics`. Raises ValueError if another plug-in has added one of them."""
     undeclared = [part for part in parts if "numerics" not in part.__dict__]
     for part in undeclared:
         if part.__dict__.get("digest", digest) != digest:

@@ -69,8 +69,8 @@ class RankOrder:
     accelerator: str
     host: str  # of the store that connects the ranks
     port: int
-    rank: int
-    local: int  # the index of the rank's GPU among those visible on its node
+    rank: int = 0
+    local: int = 0  # the index of the rank's GPU among those visible on its node
     tasks: bool = False  # whether all tasks of an srun get this order; `rank` is then the first task's
 
     def with_own_rank(self) -> "RankOrder":
@@ -93,8 +93,7 @@ def join_ranks(
 ) -> Iterator[Ranks]:
     """Start the other ranks of a trial, if any, and yield the communicator of this process, which is rank 0.
 
-    hung: called with the failure before this process is killed because a lost rank makes it hang. Raises RankLost with
-    the first failure if a rank does not start or is lost.
+    hung: called before this process is killed as a lost rank makes it hang. Raises RankLost with the first failure.
     """
     if config.gpus == 1:
         yield ALONE
@@ -102,7 +101,7 @@ def join_ranks(
     others = RankProcesses(config, list(plugins), data_dir, hung)
     try:
         others.wait()
-        with join(others.store, 0, config.gpus, others.order(0).device) as ranks:
+        with join(others.store, 0, config.gpus, others.own_order.device) as ranks:
             yield ranks
         for process in others.processes.values():
             with suppress(subprocess.TimeoutExpired):  # `end` kills it below
@@ -123,48 +122,36 @@ def rank_command(order: RankOrder) -> list[str]:
 
 
 class RankProcesses:
-    """The processes of ranks 1 to N - 1, started and watched by rank 0.
-
-    hung: called with the failure before this process is killed because it hangs.
-    """
-
     def __init__(
         self, config: Config, plugins: Sequence[str], data_dir: Path | None, hung: Callable[[RankLost], None]
     ) -> None:
         self.config = config
-        self.plugins = plugins
-        self.data_dir = data_dir
         self.hung = hung
         self.here = config.gpus // nodes()  # ranks on this node
         self.host = "127.0.0.1" if self.here == config.gpus else socket.gethostname()
         self.store = TCPStore(self.host, 0, is_master=True, wait_for_workers=False)
         # a second connection: the first may be blocked in a collective operation
         self.watched = TCPStore(self.host, self.store.port, is_master=False)
+        self.own_order = RankOrder(
+            config=config.model_dump(),
+            plugins=plugins,
+            data_dir=str(data_dir.absolute()) if data_dir else None,
+            accelerator=device_of(config),
+            host=self.host,
+            port=self.store.port,
+        )
         self.others = range(1, config.gpus)
         self.over = threading.Event()
         self.beats = dict.fromkeys(self.others, (0, 0.0))  # rank -> heartbeats, seconds since the last
         self.silent: set[int] = set()  # ranks that were killed for lack of heartbeats
         # each process shares standard output and ends when its standard input closes
         self.processes = {
-            rank: subprocess.Popen(rank_command(self.order(rank)), stdin=subprocess.PIPE)
+            rank: subprocess.Popen(rank_command(replace(self.own_order, rank=rank, local=rank)), stdin=subprocess.PIPE)
             for rank in range(1, self.here)
         }
         if self.here < config.gpus:
             self.processes[self.here] = self.start_elsewhere()
         threading.Thread(target=self.watch, daemon=True).start()
-
-    def order(self, rank: int) -> RankOrder:
-        data_dir = str(self.data_dir.absolute()) if self.data_dir else None
-        return RankOrder(
-            config=self.config.model_dump(),
-            plugins=self.plugins,
-            data_dir=data_dir,
-            accelerator=device_of(self.config),
-            host=self.host,
-            port=self.store.port,
-            rank=rank,
-            local=rank,
-        )
 
     def start_elsewhere(self) -> "subprocess.Popen[bytes]":
         """Start one srun for all ranks on the job's other nodes."""
@@ -173,7 +160,7 @@ class RankProcesses:
         srun = ["srun", "--overlap", "--unbuffered", "--kill-on-bad-exit=1", "--relative=1", f"--nodes={others}"]
         srun += [f"--ntasks={others * self.here}", f"--ntasks-per-node={self.here}"]
         srun += [f"--cpus-per-task={max(1, cores // self.here)}"]
-        order = replace(self.order(self.here), tasks=True)
+        order = replace(self.own_order, rank=self.here, local=self.here, tasks=True)
         return subprocess.Popen([*srun, *rank_command(order)], stdin=subprocess.PIPE)
 
     def wait(self) -> None:
@@ -187,17 +174,11 @@ class RankProcesses:
             time.sleep(0.02)
 
     def lost_ranks(self) -> list[int]:
-        """Return the ranks whose processes failed, unless another lost rank was the cause.
-
-        An srun is represented by the first of its ranks.
-        """
+        """Return the ranks, or the first of an srun, that failed unless another lost rank was the cause."""
         return [rank for rank, process in self.processes.items() if process.poll() not in (None, 0, FOLLOWED)]
 
     def first_failure(self) -> RankLost | None:
-        """Return the failure that caused the others.
-
-        If it is unknown after REPORT_SECONDS, returns the first reported failure, or None if none was reported.
-        """
+        """Return the failure that caused the others, after REPORT_SECONDS the first reported, or None."""
         deadline = time.monotonic() + REPORT_SECONDS
         while True:
             lost = self.lost_ranks()  # before the reports: a rank that is gone has reported already

@@ -122,11 +122,7 @@ class Vit(Trainable):
         return Resources(int(settings.get("gpus", 1)), settings.get("device") == "cpu", settings.get("threads"))
 
     def eval_names(self, name: str, reference: Settings, axis: Callable[[str], list[Any]]) -> list[str]:
-        """Return `name` alone unless it ends in @axis or @patch-axis.
-
-        @axis gives the recipe's image sizes except the training size. @patch-axis gives its patch sizes, and the
-        baseline's comes last. Raises ValueError if the recipe lacks the axis or has no other image size.
-        """
+        """See Trainable. NAME@axis stands for the recipe's other image sizes, NAME@patch-axis for its patch sizes."""
         kind, _, at_axis = name.partition("@")
         if at_axis == "patch-axis":
             patches = sorted(axis("patch"), key=lambda size: size == reference.get("patch"))

@@ -12,7 +12,7 @@ from in_process import Ablate
 from photographs import packed, photographs
 from PIL import Image
 
-from ablations.trainables.vit.image_folders import findings, survey
+from ablations.trainables.vit.image_folders import survey
 from vitcore.data.imagefolder import list_images
 
 COUNTS = {"train/cat": 12, "train/dog": 12, "test/cat": 10, "test/dog": 10}
@@ -183,7 +183,7 @@ def test_equal_checksums_of_unequal_images_are_no_copies(root: Path, tmp_path: P
     known = survey.manifest(pack, "pack")
     records = survey.read_index(pack, known)
     records["crc"] = 7
-    assert findings.equal_images(records, lambda: unchecked(survey.Pack(pack, known))) == []
+    assert survey.equal_images(records, lambda: unchecked(survey.Pack(pack, known))) == []
 
 
 def unchecked(pack: survey.Pack) -> survey.Pack:

@@ -59,10 +59,9 @@ class DataFolders:
 
 
 def data_folders(explicit: Path | None, *others: str | None, named: Mapping[str, str]) -> DataFolders:
-    """Return the folders in which data sets are found.
+    """Return the folders in which data sets are found. explicit: --data-dir. named: [data] in ablate.toml.
 
-    explicit: --data-dir. others: the folders of the profile and of ablate.toml, if set. named: [data] in ablate.toml.
-    Raises ValueError if `named` contains the name of a built-in data set, or if ABLATE_MORE_DATA is invalid.
+    others: the folders of the profile and of ablate.toml. Raises ValueError if `named` has a built-in data set's name.
     """
     packs: dict[str, str] = {}
     images: dict[str, str] = {}

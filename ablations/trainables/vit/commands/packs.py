@@ -36,9 +36,8 @@ def write_pack(
 ) -> str:
     """Write a pack, or continue or repair it, and return a line about it.
 
-    origin: see vitcore/data/pack_sources.py. home: the folder of new packs. anywhere: whether a pack that lies
-    elsewhere is repaired. asked: options of the pack that are not the default. tests_alone: whether all images are test
-    images. labels: a file of labels, as of `Source.with_label_sets`.
+    origin: see vitcore/data/pack_sources.py. home: the folder of new packs. anywhere: whether a pack elsewhere is
+    repaired. asked: options that are not the default. labels: a file, as of `Source.with_label_sets`.
     """
     folder = (find(name) if anywhere else None) or home / name
     source = find_source(origin, home, tests_alone)

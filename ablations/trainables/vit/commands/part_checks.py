@@ -18,10 +18,7 @@ def check_packaged_parts() -> bool:
 
 
 def check_plugin(file: Path) -> bool:
-    """Run the contract tests on the parts of a plug-in, and return whether all pass.
-
-    Raises ValueError if the plug-in cannot be loaded or adds no part.
-    """
+    """Run the contract tests on a plug-in's parts, and return whether all pass. Raises ValueError if it has none."""
     plugin = plugins.loaded(file)
     if not (plugin.parts or plugin.models or plugin.evals):
         raise ValueError(f"plugin {file}: adds nothing to {', '.join(filter(str.isupper, dir(vitcore)))}")
@@ -32,10 +29,7 @@ def check_plugin(file: Path) -> bool:
 
 
 def check_part(slot: str, name: str, file: Path | None = None) -> bool:
-    """Run the contract tests on a variant, and return whether all pass. file: the plug-in of the variant, if any.
-
-    Failures with the same message, or at the same line of the plug-in, are printed once. A last line names the others.
-    """
+    """Run the contract tests on a variant, and return whether all pass. Repeated failures are printed once."""
     causes: set[str] = set()
     repeated = []
     for title, contract in contracts(slot, name):
@@ -57,7 +51,6 @@ def check_part(slot: str, name: str, file: Path | None = None) -> bool:
 
 
 def hint(error: BaseException) -> str:
-    """Return advice for an error about dtypes, or "" for any other error."""
     raised = error.__cause__ or error
     if isinstance(raised, AssertionError) or not re.search(r"dtype|\b(float|double)\b", str(raised), re.IGNORECASE):
         return ""

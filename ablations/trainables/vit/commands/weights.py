@@ -28,18 +28,15 @@ SHOWN = ("width", "depth", "heads", "mlp_ratio", "patch", "position", "pool")  #
 
 @dataclass(frozen=True)
 class StoredWeights:
-    """A stored file of weights, and the settings of models that can start from them."""
-
     file: Path
     settings: JsonSettings
 
 
 def store(name: str, home: Path, file: Path | None = None) -> StoredWeights:
-    """Store the weights of a model of timm in the folder `home`, converted to a ViT of this package.
+    """Store the weights of a model of timm, from a file or downloaded, in the folder `home`, converted to our ViT.
 
-    name: in timm's registry, with or without a tag. file: holds the weights, by default downloaded by timm, which takes
-    only tensors from pickled files. Raises ValueError if the model is unknown or cannot be converted, or if the file
-    does not fit, OSError if the file cannot be opened, and RuntimeError if the download fails.
+    Raises ValueError if the model is unknown or cannot be converted, or if the file does not fit, OSError if the file
+    cannot be opened, and RuntimeError if the download fails.
     """
     name = name.removeprefix(REFERENCE)
     if not PUBLIC.fullmatch(REFERENCE + name) or not timm.is_model(name):

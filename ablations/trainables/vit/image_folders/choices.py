@@ -55,10 +55,7 @@ def model(found: Survey, device: str) -> Iterator[Choice]:
 
 
 def patch_and_size(side: int, device: str) -> tuple[int, int]:
-    """Return the patch size and the image size in pixels. side: the shorter side of the stored images.
-
-    The patch size is a power of two, as convolutional stems need. The image size is a multiple of it.
-    """
+    """Return the patch size, a power of two, and the image size, a multiple of it. side: of the stored images."""
     most = min(side, LARGEST[device])
     grid = 4 if most <= FEW else GRID[device]
     patch = 2 ** max(0, round(math.log2(most / grid)))
@@ -119,10 +116,7 @@ def learning_rates(middle: float) -> list[float]:
 
 
 def render(found: Survey, device: str, tuned: dict[str, Choice], copied: dict[str, Settings]) -> str:
-    """Return the recipe as YAML.
-
-    tuned: key -> measured choice, which replaces the rule's choice. copied: the arms of the recipe digits.
-    """
+    """Return the recipe as YAML. tuned: key -> measured choice. copied: the arms of the recipe digits."""
     config = [tuned.get(choice.key, choice) for choice in config_choices(found, device)]
     settings = {choice.key: choice.value for choice in config}
     assert settings["width"] % settings["heads"] == 0, "widths are multiples of HEAD"
