@@ -44,11 +44,9 @@ WorkerState = Enum("WorkerState", ["ABSENT", "STARTING", "IDLE", "BUSY", "LEAVIN
 
 
 class Display(Protocol):
-    """The interface through which a pool shows its progress."""
+    """The interface through which a pool shows its progress, which is None before its first message."""
 
-    def show_running(self, slot: int, job: Job, progress: messages.Progress | None) -> None:
-        """Show a running trial. progress: None before the first message of this type."""
-
+    def show_running(self, slot: int, job: Job, progress: messages.Progress | None) -> None: ...
     def show_compiling(self, slot: int, job: Job) -> None: ...
     def show_idle(self, slot: int) -> None: ...
     def show_end(self, job: Job, end: messages.Ended) -> None: ...

@@ -1,9 +1,8 @@
 """Probes: short trials by which code of the user's shows that its seed and its settings have an effect.
 
 The baseline is probed twice with one seed and once with another, every arm once. An argument parser that ignores what
-it does not know leaves the same numbers, to the last digit. Probes are the trials of two run directories of their own,
-RUNS/probes/first and RUNS/probes/again: they run, end and are read as all trials, and their results are the record.
-Their ids hold settings and code, so that only new ones are run again.
+it does not know leaves the same numbers. Probes are trials of RUNS/probes/first and RUNS/probes/again, whose results
+are the record: only new ones are run again.
 """
 
 import re
@@ -152,19 +151,16 @@ class Findings:
         names = sorted(self.baseline.keys() | self.again.keys())
         return [name for name in names if self.baseline.get(name) != self.again.get(name)]
 
-    def same(self, numbers: Numbers, reference: Numbers) -> bool:
+    def verdict_between(self, numbers: Numbers, reference: Numbers) -> Verdict:
+        """Return the verdict on two probes, by all numbers that do not differ by themselves."""
         compared = (numbers.keys() | reference.keys()) - {*self.unstable}
-        return all(numbers.get(name) == reference.get(name) for name in compared)
+        if any(numbers.get(name) != reference.get(name) for name in compared):
+            return Verdict.DIFFERS
+        return Verdict.UNKNOWN if self.unstable else Verdict.DEAD
 
     @property
     def seed_verdict(self) -> Verdict:
-        if not self.same(self.other_seed, self.baseline):
-            return Verdict.DIFFERS
-        return self.verdict_of_same
-
-    @property
-    def verdict_of_same(self) -> Verdict:
-        return Verdict.UNKNOWN if self.unstable else Verdict.DEAD
+        return self.verdict_between(self.other_seed, self.baseline)
 
     def reference(self, arm: Arm) -> Arm:
         """Return the arm that an arm is compared with. The baselines along a curve have the study's main baseline."""
@@ -177,11 +173,10 @@ class Findings:
         reference = self.reference(arm)
         if arm.name == reference.name:
             return Verdict.BASELINE
-        if not self.same(self.first[arm.name], self.first[reference.name]):
-            return Verdict.DIFFERS
-        if self.changed(arm).keys() <= {*self.probe.plan.inert}:
+        verdict = self.verdict_between(self.first[arm.name], self.first[reference.name])
+        if verdict is not Verdict.DIFFERS and self.changed(arm).keys() <= {*self.probe.plan.inert}:
             return Verdict.INERT
-        return self.verdict_of_same
+        return verdict
 
     def changed(self, arm: Arm) -> Settings:
         before = self.reference(arm).config

@@ -1,8 +1,7 @@
 """A worker: a process that loads its trainable once and trains many trials, one after the other.
 
-It reads one job per line from standard input and writes one event per line to standard output. The output of a trial
-goes to the log of its attempt. On SIGTERM, or when its parent has ended, the worker saves a checkpoint at the next step
-and ends.
+It reads jobs from standard input and writes events to standard output, one per line. The output of a trial goes to the
+log of its attempt. On SIGTERM, or when its parent has ended, it saves a checkpoint at the next step and ends.
 """
 
 import contextlib

@@ -1,11 +1,7 @@
 """A Python function of the user's as a trainable.
 
-    train: train.py:train
-    metrics: {accuracy: {better: higher, unit: fraction}}
-
-The function is called with its settings and, if it has such a parameter, with `run`, a FunctionRun. The settings are
-one parameter that is a pydantic model or a dataclass, or else all other parameters. Their types, ranges and defaults
-are the function's. The recipe's `config` replaces defaults.
+It is called with its settings and, if it has such a parameter, with `run`, a FunctionRun. The settings are one
+parameter that is a pydantic model or a dataclass, or else all others. The recipe's `config` replaces their defaults.
 """
 
 import dataclasses
@@ -138,8 +134,6 @@ class Function(UserCode):
     def keys(self) -> tuple[str, ...]:  # type: ignore[override]  # read only when needed
         return (*dict.fromkeys([*self.model.model_fields, "seed"]),)
 
-    # -- settings ------------------------------------------------------------------------------------------------------
-
     def resolve(self, settings: Mapping[str, Any]) -> Settings:
         values = {"seed": 0, **self.about.config, **settings}
         for key in values.keys() - self.keys:
@@ -163,8 +157,6 @@ class Function(UserCode):
         unseeded = {key: value for key, value in settings.items() if key != "seed"}
         function = self.about.train.rpartition(":")[2]
         return {"seed": settings["seed"], "settings": unseeded, "function": function, "code": self.about.digest}
-
-    # -- execution -----------------------------------------------------------------------------------------------------
 
     def train(
         self, settings: Settings, run: store.Attempt, sources: Mapping[str, Parent], context: TrainingContext

@@ -1,7 +1,6 @@
 """The local files that a plug-in imports: modules beside it, and modules outside Python's library folders.
 
-They are found from the text of the plug-in and of the files that it imports, inside functions too. Modules beside a
-plug-in come before modules of the same name on PYTHONPATH, so that a copy of plug-in and neighbors imports the copies.
+Modules beside it come before those of the same name on PYTHONPATH, so that copies of both import the copies.
 """
 
 import ast

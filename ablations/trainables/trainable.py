@@ -1,7 +1,6 @@
 """What the engine asks of what it trains, and the ids of trials.
 
-The engine knows settings (key -> value, plain JSON), seeds, ids, metrics, resources and outcomes. All else belongs to a
-trainable. Settings are resolved: complete and valid.
+The engine knows settings (plain JSON, complete and valid), seeds, ids, metrics, resources and outcomes, and no more.
 """
 
 import hashlib
@@ -50,19 +49,14 @@ class Parent:
 
 @dataclass(frozen=True)
 class TrainingContext:
-    """The arguments of training beside settings, run directory and parents.
-
-    plugins: the files of a user's own code. description: what the plan records of the trial's `describe`.
-    should_stop: whether training must save a checkpoint and end. warn: shows a sentence to the user. on_hang: called
-    with an error before training kills its own process, which cannot return.
-    """
+    """The arguments of training beside settings, run directory and parents."""
 
     data_dir: Path | None = None
-    plugins: Sequence[str] = ()
-    description: Settings = field(default_factory=dict)
-    should_stop: Callable[[], bool] = lambda: False
-    warn: Callable[[str], None] = lambda text: None
-    on_hang: Callable[[Exception], None] = lambda error: None
+    plugins: Sequence[str] = ()  # the files of a user's own code
+    description: Settings = field(default_factory=dict)  # what the plan records of the trial's `describe`
+    should_stop: Callable[[], bool] = lambda: False  # whether to save a checkpoint and end
+    warn: Callable[[str], None] = lambda text: None  # shows a sentence to the user
+    on_hang: Callable[[Exception], None] = lambda error: None  # called before training kills its own process
 
 
 @dataclass(frozen=True)
@@ -109,36 +103,24 @@ class NodeCheck:
 
 
 class Trainable(Protocol):
-    """What can be trained with settings and a seed. A subclass gives `keys`, `resolve`, `train` and what else it knows.
+    """What can be trained with settings and a seed. A subclass gives `keys`, `resolve`, `train` and what it knows."""
 
-    keys: the names of all settings. default_metric: of studies that name none. seed_keys: `seed`, and the settings
-    that equal it unless they are set. how_it_runs: settings that change no result apart from rounding, and are no part
-    of the id. shorthands: key -> the setting that it stands for. bundles: key -> the settings that it sets together.
-    described: what training needs of `describe`. selection_metric: the metric of validation, which is shown during
-    training and chooses tuned values; "" for the study's metric. progress: what an attempt that is killed has to
-    bring so that another follows. fixed: settings that a study cannot vary -> why. stage_evals: evals that stages
-    compute, not arms. files: the user's code, whose edits change ids. unseen: places in it that load further code.
-    node_checks: what `ablate profile check` checks, by name. data_key: the setting that names a data set, with its own
-    test images; "" if there is none. is_probed: whether short trials must show that seed and
-    settings have an effect, as nothing guarantees it.
-    """
-
-    keys: Collection[str]
-    default_metric: str
-    seed_keys: Collection[str] = frozenset({"seed"})
-    how_it_runs: Collection[str] = frozenset()
-    shorthands: Mapping[str, str] = MappingProxyType({})
-    bundles: Mapping[str, Collection[str]] = MappingProxyType({})
-    fixed: Mapping[str, str] = MappingProxyType({})
-    described: Collection[str] = ("params", "flops")
-    selection_metric: str = ""
-    progress: str = "progress"
-    files: Sequence[str] = ()
-    unseen: Sequence[str] = ()
-    stage_evals: Collection[str] = frozenset()
-    node_checks: Mapping[str, NodeCheck] = MappingProxyType({})
-    data_key: str = ""
-    is_probed: bool = False
+    keys: Collection[str]  # the names of all settings
+    default_metric: str  # of studies that name none
+    seed_keys: Collection[str] = frozenset({"seed"})  # `seed`, and the settings that equal it unless they are set
+    how_it_runs: Collection[str] = frozenset()  # settings that change nothing but rounding, and are no part of the id
+    shorthands: Mapping[str, str] = MappingProxyType({})  # key -> the setting that it stands for
+    bundles: Mapping[str, Collection[str]] = MappingProxyType({})  # key -> the settings that it sets together
+    fixed: Mapping[str, str] = MappingProxyType({})  # settings that a study cannot vary -> why
+    described: Collection[str] = ("params", "flops")  # what training needs of `describe`
+    selection_metric: str = ""  # of validation, shown during training; chooses tuned values; "" for the study's metric
+    progress: str = "progress"  # what an attempt that is killed has to bring so that another follows
+    files: Sequence[str] = ()  # the user's code, whose edits change ids
+    unseen: Sequence[str] = ()  # places in it that load further code
+    stage_evals: Collection[str] = frozenset()  # evals that stages compute, not arms
+    node_checks: Mapping[str, NodeCheck] = MappingProxyType({})  # what `ablate profile check` checks, by name
+    data_key: str = ""  # the setting that names a data set, with its own test images; "" if there is none
+    is_probed: bool = False  # whether short trials must show that seed and settings have an effect
 
     # -- settings ------------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,6 @@
 """Training code of the user's: what a recipe says of a command or a function, and what both are as trainables.
 
-A plan records the description as plain data. Plans, tables and workers need neither the recipe nor, except to
-train, the files of the code.
+A plan records the description, so that only training needs the files of the code.
 """
 
 import hashlib
@@ -77,23 +76,19 @@ class Reported(Options):
 
 
 class Description(Options):
-    """What a recipe says of training code, and what the code is.
-
-    folder: where it runs. files: its files, relative to the folder. digest: of their content. file_digests: of each,
-    by which edits are named; plans before 0.27 have none. gpus: how many it uses.
-    """
+    """What a recipe says of training code, and what the code is."""
 
     kind: ClassVar[str]
 
     train: str
-    folder: str
+    folder: str  # where it runs
     config: dict[str, Any]
     code: list[str] = []
     metrics: dict[str, Reported] = {}
     gpus: int = 0
-    files: list[str] = []
-    digest: str = ""
-    file_digests: list[str] = []
+    files: list[str] = []  # relative to the folder
+    digest: str = ""  # of their content
+    file_digests: list[str] = []  # of each, by which edits are named; plans before 0.27 have none
 
     @property
     def name(self) -> str:

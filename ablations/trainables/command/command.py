@@ -76,8 +76,6 @@ class Command(UserCode):
         self.printed = {name: reported.printed for name, reported in about.metrics.items()}
         self.resolve({})
 
-    # -- settings ------------------------------------------------------------------------------------------------------
-
     def resolve(self, settings: Mapping[str, Any]) -> Settings:
         return self.settings(**{**self.about.config, **settings}).model_dump(by_alias=True)
 
@@ -90,8 +88,6 @@ class Command(UserCode):
             return [False, True]
         allowed = self.about.settings.get(key, Allowed())
         return list(allowed.choices) or super().values(key)
-
-    # -- identity and plans --------------------------------------------------------------------------------------------
 
     def identity(self, settings: Settings) -> Settings:
         """See Trainable. A metric without `printed` is no part: its number depends on the code alone."""
@@ -122,8 +118,6 @@ class Command(UserCode):
     def mentions(self, variable: str) -> bool:
         paths = [Path(self.about.folder, name) for name in self.files]
         return any(variable.encode() in path.read_bytes() for path in paths if path.is_file())
-
-    # -- execution -----------------------------------------------------------------------------------------------------
 
     def check_files(self) -> None:
         super().check_files()

@@ -53,8 +53,6 @@ class Draft:
         self.command = self.full_command()
         template.parse(self.command, self.help.spelling, [*(option.name for option in self.known), *self.to_fill])
 
-    # -- the options and what becomes of them --------------------------------------------------------------------------
-
     def option_named(self, names: Sequence[str]) -> ScriptOption | None:
         """Return the option that takes a value and has the first of the names that an option has."""
         for name in names:
@@ -115,8 +113,6 @@ class Draft:
             if name in SHORT and type(option.default) is int and not option.limits:
                 short[option.name] = SHORT[name]
         return short
-
-    # -- the recipe ----------------------------------------------------------------------------------------------------
 
     def full_command(self) -> str:
         words = []

@@ -75,23 +75,18 @@ def resolve_recipe(recipe: dict[str, Any], own: Settings) -> Settings:
 def meet_budget(name: str, reference: Settings, settings: dict[str, Any]) -> dict[str, Any]:
     if name == "steps" and "epochs" not in settings:
         return settings
-    steps = matched_steps(name, config_of(reference), Config(**settings))
+    base = config_of(reference)
+    steps = base.steps
+    if name != "steps":
+        spent = epoch_fraction if name == "epochs" else training_flops
+        exact = steps * spent(base) / spent(Config(**settings))
+        steps = max(1, round(exact))
+        if abs(steps - exact) > TOLERANCE * exact:
+            raise ValueError(
+                f"budget={name}: the same {MEANT[name]} as the baseline's are {exact:.2f} steps, and no whole number "
+                f"is within {TOLERANCE:.0%}: give more steps"
+            )
     return merge(settings, {"steps": steps})
-
-
-def matched_steps(budget: str, reference: Config, config: Config) -> int:
-    """Return the steps that meet the budget. Raises ValueError if no whole number is within TOLERANCE of it."""
-    if budget == "steps":
-        return reference.steps
-    spent = epoch_fraction if budget == "epochs" else training_flops
-    exact = reference.steps * spent(reference) / spent(config)
-    steps = max(1, round(exact))
-    if abs(steps - exact) > TOLERANCE * exact:
-        raise ValueError(
-            f"budget={budget}: the same {MEANT[budget]} as the baseline's are {exact:.2f} steps, and no whole number "
-            f"is within {TOLERANCE:.0%}: give more steps"
-        )
-    return steps
 
 
 def epoch_fraction(config: Config) -> float:
@@ -151,11 +146,6 @@ def summary(settings: Settings, recipe: str, recipe_text: str, has_stages: bool)
         images = f"{about.train + about.test:,} images in {about.folds} folds"
     what = f"{about.name}: {images}, {about.classes:,} classes"
     return f"{what}. {model}, {size}{length}; all else as in the recipe {recipe}."
-
-
-def check_trial(settings: Settings, parent: Settings | None) -> None:
-    splits.check(config_of(settings))
-    check_weights(config_of(settings), config_of(parent) if parent else None)
 
 
 def metrics(trials: Sequence[Settings]) -> list[Metric]:
@@ -242,12 +232,12 @@ def seconds_after(training: Training, steps: int) -> float:
         return training.seconds
 
 
-def check_weights(config: Config, parent: Config | None) -> None:
-    """Raise ConfigError if initial weights or a teacher do not fit, or were trained on this trial's test images.
-
-    parent: of the trial that `config` starts or learns from. Without one, a file in init_from is checked for its fit.
-    """
-    if parent is not None:
+def check_trial(settings: Settings, parent_settings: Settings | None) -> None:
+    """See Trainable. Without a parent, a file in init_from is checked for its fit, and a teacher's file is not."""
+    config = config_of(settings)
+    splits.check(config)
+    if parent_settings is not None:
+        parent = config_of(parent_settings)
         check_no_leak(config, parent)
         if parent_of(config) == "teacher":
             check_teacher(config, parent)

@@ -1,8 +1,7 @@
 """A process for one rank above 0 of a trial on several GPUs: `python -m ablations.trainables.vit.rank ORDER`.
 
-ORDER: a RankOrder as JSON. Rank 0 is the worker. It starts all other ranks, and only it reads and writes the run
-directory. The other ranks ignore the signals that SLURM or a terminal sends to all processes. They end when the worker
-closes their standard input.
+ORDER: a RankOrder as JSON. Only rank 0, the worker, reads and writes the run directory. The others ignore signals that
+go to all processes, and end when the worker closes their standard input.
 """
 
 import json

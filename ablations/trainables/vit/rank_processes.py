@@ -1,7 +1,6 @@
 """The processes of ranks 1 to N - 1 of a trial on N GPUs. The worker is rank 0 and starts, watches and ends them.
 
-In a SLURM job on several nodes, one srun starts the ranks on the other nodes, one task each. If a rank ends
-early, the attempt ends too, and another attempt may resume from the checkpoint. No rank outlives the worker.
+On several nodes of a SLURM job, one srun starts the ranks elsewhere. If one ends early, the attempt ends too.
 """
 
 import json

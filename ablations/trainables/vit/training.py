@@ -38,12 +38,6 @@ def start_worker(files: Sequence[str], needs_gpu: bool) -> None:
         require_gpu()
 
 
-def checked_environment(settings: Settings, needs_gpu: bool) -> dict[str, Fact]:
-    config = Config(**settings)
-    ensure_device(config, needs_gpu)
-    return environment(config)
-
-
 def environment(config: Config) -> dict[str, Fact]:
     accelerator = device_of(config)
     return {
@@ -68,8 +62,9 @@ def kernel_choices(config: Config, accelerator: str) -> dict[str, Fact]:
     return choices
 
 
-def ensure_device(config: Config, needs_gpu: bool) -> None:
-    """Raise NoGpu if a GPU that the config requests is missing, or RuntimeError if it has been lost."""
+def checked_environment(settings: Settings, needs_gpu: bool) -> dict[str, Fact]:
+    """See Trainable.environment."""
+    config = Config(**settings)
     if needs_gpu and config.device != "cpu" and device_of(config) != "cuda":
         raise RuntimeError("the GPU is lost: it was there when this worker began")
     if config.device == "cuda":
@@ -79,6 +74,7 @@ def ensure_device(config: Config, needs_gpu: bool) -> None:
         visible = torch.cuda.device_count()
         if visible < needed:
             raise NoGpu(f"gpus={needed}: this process sees {visible}; as many processes without one: device=cpu")
+    return environment(config)
 
 
 def train(

@@ -51,15 +51,28 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def storm(disk: Disk, fills: int, hold: float, over: threading.Event) -> None:
-    """Fill and free the disk at random moments."""
+def storm(disk: Disk, fills: int, display: Quiet, over: threading.Event) -> None:
+    """Fill the disk each time that the trial has written more, and free it after a write has failed."""
     choose = random.Random(1)
     for _ in range(fills):
-        if over.wait(choose.uniform(0.2, 1.5)):
-            return
+        before = written(disk)
+        while written(disk) <= before:
+            if over.wait(0.02):
+                return
         disk.fill()
-        over.wait(choose.uniform(0.5 * hold, hold))
+        while not has_waited(display) and not over.wait(0.02):
+            pass
+        over.wait(choose.uniform(0.5, 3.0))
         disk.free()
+
+
+def written(disk: Disk) -> int:
+    """Return the bytes of the curves of all attempts."""
+    return sum(curve.stat().st_size for curve in disk.folder.glob("runs/trials/*/attempts/*/metrics.jsonl"))
+
+
+def has_waited(display: Quiet) -> bool:
+    return any("waits: no space left on device" in line for line in display.said)
 
 
 @pytest.mark.slow
@@ -70,12 +83,12 @@ def test_full_disks_leave_no_trace(disk: Disk, tmp_path: Path, monkeypatch: pyte
     one = job_of(config)
     runner.run([one], Place(tmp_path / "calm", None), Quiet())
     monkeypatch.setenv("ABLATE_FULL_DISK_SECONDS", patience)
-    over, said = threading.Event(), Quiet()
-    filler = threading.Thread(target=storm, args=(disk, 4, 3.0, over))
+    over, display = threading.Event(), Quiet()
+    filler = threading.Thread(target=storm, args=(disk, 4, display, over))
     filler.start()
     try:
         for _ in range(60):
-            tally = runner.run([one], Place(disk.folder / "runs", None), said)
+            tally = runner.run([one], Place(disk.folder / "runs", None), display)
             assert not tally.failed
             if tally.done:
                 break
@@ -85,9 +98,9 @@ def test_full_disks_leave_no_trace(disk: Disk, tmp_path: Path, monkeypatch: pyte
         over.set()
         filler.join()
     assert outcomes(disk.folder / "runs", [one]) == outcomes(tmp_path / "calm", [one])
-    assert any("waits: no space left on device" in line for line in said.said)
+    assert has_waited(display)
     if patience == "60":
-        assert not any("interrupted" in line for line in said.said)
+        assert not any("interrupted" in line for line in display.said)
 
 
 def test_torn_write_is_undone(disk: Disk) -> None:

@@ -1,7 +1,6 @@
-"""The folders in which data sets are found, from --data-dir, a SLURM profile and ablate.toml.
+"""The folders in which packs are found: --data-dir, [data], the profile's data_dir, data_dir, ABLATE_DATA.
 
-A pack is searched for in this order: --data-dir, [data], the profile's data_dir, data_dir, ABLATE_DATA. Built-in data
-sets are read from the first of these that is set, except [data].
+Built-in data sets are read from the first of these that is set, except [data].
 """
 
 import json

@@ -35,11 +35,7 @@ class Choice:
     reason: str
 
 
-def config_choices(found: Survey, device: str) -> list[Choice]:
-    return [*model(found, device), *training(found, device)]
-
-
-def model(found: Survey, device: str) -> Iterator[Choice]:
+def config_choices(found: Survey, device: str) -> Iterator[Choice]:
     patch, size = patch_and_size(found.side, device)
     most, width, depth = next((sizes for sizes in MODELS if found.train <= sizes[0]), (MODELS[-1][0], *LARGE))
     fits = found.side <= LARGEST[device]
@@ -52,6 +48,18 @@ def model(found: Survey, device: str) -> Iterator[Choice]:
     yield Choice("heads", max(1, width // HEAD), f"width / {HEAD}, at least 1")
     yield Choice("position", "1d", "the paper's")
     yield Choice("pool", "gap", "no class token to train")
+    batch = next(size for size in (128, 64, 32, 16, 8) if found.train >= 16 * size or size == 8)
+    low, high = STEPS[device]
+    steps = int(rounded(min(high, max(low, EPOCHS * 0.9 * found.train / batch))))
+    limits = f"kept within {low:,} (below, verdicts are about speed) and {high:,}"
+    yield Choice("augment", "crop", "small shifts; flip-crop where a mirrored image has the same class")
+    yield Choice("steps", steps, f"by rule {EPOCHS} epochs, {limits}")
+    yield Choice("batch", batch, "at least 16 steps an epoch" if batch > 8 else "few images")
+    lr = rounded(RATE * math.sqrt(RATE_WIDTH / width))
+    yield Choice("lr", lr, f"AdamW's usual {RATE} x sqrt({RATE_WIDTH} / width); --tune measures it")
+    yield Choice("warmup", 0.1, "of the steps")
+    yield Choice("weight_decay", 0.05, "the usual value")
+    yield Choice("label_smoothing", 0.1, "helps where images are few")
 
 
 def patch_and_size(side: int, device: str) -> tuple[int, int]:
@@ -60,22 +68,6 @@ def patch_and_size(side: int, device: str) -> tuple[int, int]:
     grid = 4 if most <= FEW else GRID[device]
     patch = 2 ** max(0, round(math.log2(most / grid)))
     return patch, max(1, most // patch) * patch
-
-
-def training(found: Survey, device: str) -> Iterator[Choice]:
-    batch = next(size for size in (128, 64, 32, 16, 8) if found.train >= 16 * size or size == 8)
-    low, high = STEPS[device]
-    steps = int(rounded(min(high, max(low, EPOCHS * 0.9 * found.train / batch))))
-    limits = f"kept within {low:,} (below, verdicts are about speed) and {high:,}"
-    yield Choice("augment", "crop", "small shifts; flip-crop where a mirrored image has the same class")
-    yield Choice("steps", steps, f"by rule {EPOCHS} epochs, {limits}")
-    yield Choice("batch", batch, "at least 16 steps an epoch" if batch > 8 else "few images")
-    width = next(choice.value for choice in model(found, device) if choice.key == "width")
-    lr = rounded(RATE * math.sqrt(RATE_WIDTH / width))
-    yield Choice("lr", lr, f"AdamW's usual {RATE} x sqrt({RATE_WIDTH} / width); --tune measures it")
-    yield Choice("warmup", 0.1, "of the steps")
-    yield Choice("weight_decay", 0.05, "the usual value")
-    yield Choice("label_smoothing", 0.1, "helps where images are few")
 
 
 def rounded(number: float) -> float:
@@ -122,7 +114,10 @@ def render(found: Survey, device: str, tuned: dict[str, Choice], copied: dict[st
     assert settings["width"] % settings["heads"] == 0, "widths are multiples of HEAD"
     varied = list(axes(settings, found))
     values = {choice.key: choice.value for choice in varied}
-    arms = list(copied_and_adapted_arms(copied, settings, values["patch"], device == GPU))
+    rules = adapted_arms(settings, values["patch"], device == GPU)
+    arms = []
+    for name, of_digits in copied.items():
+        arms.append(Choice(name, *rules.get(name, (of_digits, "as in the recipe digits"))))
     finetune = finetune_settings(settings, values["data_fraction"])
     lines = [
         f"# A recipe for {found.name}, by `ablate init`. Change whatever you know better: a comment is the rule by",
@@ -160,14 +155,6 @@ RESNETS = {  # whether on a GPU -> ResNets of timm, smallest first
     True: ("resnet18", "resnet34", "resnet50", "resnet101"),
 }
 FINETUNE_STEPS = 500  # minimum steps of fine-tuning; otherwise, a quarter of the training steps
-
-
-def copied_and_adapted_arms(
-    copied: dict[str, Settings], settings: Settings, patches: list[int], on_gpu: bool
-) -> Iterator[Choice]:
-    rules = adapted_arms(settings, patches, on_gpu)
-    for name, of_digits in copied.items():
-        yield Choice(name, *rules.get(name, (of_digits, "as in the recipe digits")))
 
 
 def adapted_arms(settings: Settings, patches: list[int], on_gpu: bool) -> dict[str, tuple[Settings, str]]:
