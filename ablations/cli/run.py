@@ -340,6 +340,8 @@ def verify(
         ablate verify runs --sample 5 --seed 1 --json
     """
     refuse_csv(file)
+    if not file.exists():
+        raise ValueError(f"{file}: no such bundle, export or run directory")
     with ExitStack() as stack:
         source = file
         checked: list[str] = []

@@ -24,7 +24,7 @@ from ablations.status.view import Statuses
 from ablations.trainables.trainable import find
 from commonfloor.files import refuse_links
 from results import store
-from results.store import eval_files, lease, plan_files
+from results.store import eval_files, gate_files, lease, plan_files
 from results.store.schemas import Plan
 
 
@@ -52,6 +52,8 @@ def status(
     where = folder_options(runs)
     asker = RateLimitedAsker(folder)
     names = checked_names(parse_words(words, recipe), folder)
+    if not plan_files.planned_names(folder) and (folder / gate_files.FOLDER).is_dir():
+        raise ValueError(f"{folder}: no study has been run here; `ablate gate --log{where}` shows proposed changes")
 
     def read() -> Statuses:
         plans, damaged = plan_files.named_plans(folder, names)

@@ -106,12 +106,12 @@ def check_name(name: str) -> None:
     raise ValueError(f"{name[:SHOWN]!a}...: the plan's name {why}, as files are named after it: give --name NAME")
 
 
-def check_given_name(name: str) -> None:
-    """Raise ValueError if a new plan cannot have a name that the option --name gives."""
+def check_given_name(name: str, option: str = "--name") -> None:
+    """Raise ValueError if a new plan, or whatever else an option names, cannot have this name."""
     if not re.fullmatch(r"\w[\w.-]*", name) or name.endswith(YAML):
-        raise ValueError(f"--name {name}: letters, digits, '_', '-' and '.', which begin with a letter or digit")
+        raise ValueError(f"{option} {name}: letters, digits, '_', '-' and '.', which begin with a letter or digit")
     if name in packaged_names("studies"):
-        raise ValueError(f"--name {name}: is the name of a study")
+        raise ValueError(f"{option} {name}: is the name of a study")
     check_name(name)
 
 

@@ -78,7 +78,7 @@ def gate(
     if log:
         return answers.show_log(source_path(runs), as_json)
     place = make_place(runs, data_dir, plugin)
-    check_given_name(stream)
+    check_given_name(stream, "--stream")
     old, new = read_sides([baseline, candidate], recipe, code or [], place, data_dir)
     asked = Asked(stream, old, new, metric, checked_margin(margin, old), parsed_steps(steps))
 

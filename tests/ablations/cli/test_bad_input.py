@@ -84,6 +84,8 @@ BAD = [
     ("data download mnist", "say where: --data-dir DIR, or set ABLATE_DATA"),
     ("data download mnist --data-dir s.yaml/new", "s.yaml/new: Not a directory"),
     ("data download digits", "nothing to download for 'digits'"),
+    ("verify missing.zip", "missing.zip: no such bundle, export or run directory"),
+    ("gate lr=1 lr=2 --margin 1 --stream ../x", "--stream ../x: letters, digits"),
     ("data pack x y --size abc", "'--size': Input should be a valid integer"),
 ]
 FILES = {

@@ -116,6 +116,7 @@ def test_a_killed_step_continues(gate: Gate, ablate: Ablate, monkeypatch: pytest
         assert ablate(*words)[0] == 130
     before = trained()
     assert len(before) == 6
+    assert "`ablate gate --log` shows proposed changes" in refusal(ablate, "status")
     status, answer = gate("lr=0.5", "lr=0.9")
     assert (status, answer["proposal"], before < trained()) == (0, 1, True)
 
