@@ -1,13 +1,10 @@
-"""The command `ablate inspect`, which draws inspections, chosen by trial or study and computed if missing.
-
-An inspection holds what was found in the weights of one trial, such as attention maps and filters.
-"""
+"""The command `ablate inspect`, which draws inspections, chosen by trial or study and computed if missing."""
 
 import json
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -82,10 +79,9 @@ def inspect(
         request = parse_words(words, recipe)
         names = dict(zip(request.studies, plan_names(request, source) or request.studies, strict=True))
         if source.is_file():
-            inspectable = of_export(source)
+            inspected = of_export(source, names, arm)
         else:
-            inspectable = of_run_directory(make_place(runs, data_dir, plugin), names.values(), images)
-        inspected = inspectable.inspect(names, arm)
+            inspected = of_run_directory(make_place(runs, data_dir, plugin), names, arm, images)
         inspections = [inspection for inspection, _ in inspected]
         figures = []
         for inspection in inspections:
@@ -103,7 +99,6 @@ def inspect(
 
 
 def inspection_folder(trial: str, source: Path, out: Path | None, several: bool) -> Path:
-    """Return the folder for the figures of a trial. several: whether other trials are inspected too."""
     if out is None and source.is_dir():
         return figures_folder(source.absolute(), "trials", trial)
     folder = out or Path("figures")
@@ -113,7 +108,6 @@ def inspection_folder(trial: str, source: Path, out: Path | None, several: bool)
 def print_inspections(
     inspections: Sequence[Inspection], figures: Sequence[Sequence[Path]], beside: Sequence[Path]
 ) -> None:
-    """Print each trial's layers and figures, then the figures of trials side by side, or that there are none."""
     for inspection, paths in zip(inspections, figures, strict=True):
         notes = [site["note"] for site in inspection.facts["sites"] if not site["site"]]
         print("\n".join([formats.markdown(drawing.layer_grid(inspection)), "", *notes, *map(str, paths)]))
@@ -123,51 +117,10 @@ def print_inspections(
         print("not drawn side by side: no two of these trials have a map of the same kind", file=sys.stderr)
 
 
-@dataclass(frozen=True)
-class Inspectable:
-    """The trials of a run directory or an export that may be inspected.
-
-    trial_ids: what a word may begin. is_ready: whether the trial with an id can be inspected. missing: why none of a
-    plan can be, for errors. where: what words are looked up in, for errors. read: returns the inspection and the config
-    of the trial with an id, given its job if it is planned.
-    """
-
-    plans: Sequence[Plan]
-    trial_ids: Sequence[str]
-    is_ready: Callable[[str], bool]
-    missing: str
-    where: str
-    read: Callable[[str, Job | None], tuple[Inspection, Config]]
-
-    def inspect(self, names: Mapping[str, str], globs: Sequence[str]) -> list[tuple[Inspection, Config]]:
-        """Return (inspection, config) for each trial that words select, as `select_trials` does.
-
-        Raises ValueError if a word names no trial that can be inspected.
-        """
-        words = select_trials(names, self.plans, globs, self.is_ready, self.missing)
-        trial_ids = [unique_match(word, self.trial_ids, self.where) for word in words]
-        # Plans that are named come first: a shared trial is called as in the first.
-        plans = sorted(self.plans, key=lambda plan: plan.name not in names.values())
-        planned = {job.id: job for job in jobs(plans)}
-        inspected = []
-        for trial_id in trial_ids:
-            job = planned.get(trial_id)
-            inspection, config = self.read(trial_id, job)
-            if job is not None:
-                inspection = replace(inspection, planned_as=job.name)
-            inspected.append((inspection, config))
-        return inspected
-
-
 def select_trials(
     names: Mapping[str, str], plans: Iterable[Plan], globs: Sequence[str], is_ready: Callable[[str], bool], missing: str
 ) -> list[str]:
-    """Return the ids, or beginnings of ids, of the trials to inspect, without duplicates.
-
-    names: user's word -> full name of the plan that it may stand for. A plan stands for the first ready trial of each
-    arm that matches `globs`. Any other word is returned as it is. is_ready, missing: as in Inspectable. Raises
-    ValueError if no trial of a plan's matching arms is ready, or a pattern matches no arm.
-    """
+    """Return the ids, or beginnings of ids, that words name. A plan stands for its arms' first ready trials."""
     plan_by_name = {plan.name: plan for plan in plans}
     selected: list[str] = []
     for word, name in names.items():
@@ -198,33 +151,52 @@ def unique_match(prefix: str, trial_ids: Iterable[str], where: str) -> str:
     return matching[0]
 
 
-def of_run_directory(place: Place, names: Collection[str], images: int | None) -> Inspectable:
-    """Return what may be inspected in a run directory. Inspections are computed if they are missing.
+def selected(
+    names: Mapping[str, str],
+    plans: Sequence[Plan],
+    globs: Sequence[str],
+    is_ready: Callable[[str], bool],
+    missing: str,
+    trial_ids: Sequence[str],
+    where: str,
+) -> dict[str, Job | None]:
+    """Return the trials to inspect: id -> its job, if it is planned. trial_ids: what a word may begin."""
+    words = select_trials(names, plans, globs, is_ready, missing)
+    # Plans that are named come first: a shared trial is called as in the first.
+    planned = {job.id: job for job in jobs(sorted(plans, key=lambda plan: plan.name not in names.values()))}
+    chosen = [unique_match(word, trial_ids, where) for word in words]
+    return {trial_id: planned.get(trial_id) for trial_id in chosen}
 
-    names: of the plans that a command names. images: the number of test images to inspect with, or None if any number
-    will do. Raises ValueError if the directory is missing or a named plan is damaged.
-    """
+
+def of_run_directory(
+    place: Place, names: Mapping[str, str], globs: Sequence[str], images: int | None
+) -> list[tuple[Inspection, Config]]:
+    """Return the inspections in a run directory, computed if they are missing. images: None if any number will do."""
     runs = place.runs
     if not runs.is_dir():
         raise plan_files.missing_source(runs)
-    plans = store.read_plans(runs).readable
-    for name in {*names} & {*plan_files.planned_names(runs)}:
+    for name in {*names.values()} & {*plan_files.planned_names(runs)}:
         store.read_plan(store.study_folder(runs, name) / "plan.json")  # raises its error if it is damaged
+    trial_ids = [path.name for path in store.sorted_paths(runs / "trials")]
+    where = f"{runs}: it has {amount_text(len(trial_ids), 'trial')}, named by 12 hex digits"
 
     def is_finished(trial_id: str) -> bool:
         return store.trial(runs, trial_id).state().status == "finished"
 
-    def read(trial_id: str, job: Job | None) -> tuple[Inspection, Config]:
+    plans = store.read_plans(runs).readable
+    inspected: list[tuple[Inspection, Config]] = []
+    for trial_id, job in selected(names, plans, globs, is_finished, "none is finished", trial_ids, where).items():
         trial = store.trial(runs, trial_id)
         state = trial.state()
         if state.status != "finished":
             why = f" ({state.reason})" if state.reason else ""
             raise ValueError(f"trial {trial_id} has no weights to inspect: {state.status}{why}")
-        return inspection_of(trial, job, place, images), trial.config()
+        inspected.append((named(inspection_of(trial, job, place, images), job), trial.config()))
+    return inspected
 
-    trial_ids = [path.name for path in store.sorted_paths(runs / "trials")]
-    where = f"{runs}: it has {amount_text(len(trial_ids), 'trial')}, named by 12 hex digits"
-    return Inspectable(plans, trial_ids, is_finished, "none is finished", where, read)
+
+def named(inspection: Inspection, job: Job | None) -> Inspection:
+    return inspection if job is None else replace(inspection, planned_as=job.name)
 
 
 def inspection_of(trial: store.Trial, job: Job | None, place: Place, images: int | None) -> Inspection:
@@ -239,8 +211,7 @@ def inspection_of(trial: store.Trial, job: Job | None, place: Place, images: int
     return eval_files.read_inspection(trial)
 
 
-def of_export(file: Path) -> Inspectable:
-    """Return what may be inspected of an exported file. Raises ValueError if the file is damaged or no export."""
+def of_export(file: Path, names: Mapping[str, str], globs: Sequence[str]) -> list[tuple[Inspection, Config]]:
     studies = export.read(file)
     inspections = export.read_inspections(file)
     configs: dict[str, str] = {}
@@ -249,11 +220,11 @@ def of_export(file: Path) -> Inspectable:
     plans = [study.plan for study in studies]
     missing = f"{file} has no inspection of these arms; run `ablate inspect` before `ablate export`"
     where = f"{file}: it holds what `ablate inspect` found for {len(inspections)} of its trials"
-
-    def read(trial_id: str, job: Job | None) -> tuple[Inspection, Config]:
-        return inspections[trial_id], json.loads(configs[trial_id] or "{}")
-
-    return Inspectable(plans, sorted(inspections), inspections.__contains__, missing, where, read)
+    chosen = selected(names, plans, globs, inspections.__contains__, missing, sorted(inspections), where)
+    inspected: list[tuple[Inspection, Config]] = []
+    for trial_id, job in chosen.items():
+        inspected.append((named(inspections[trial_id], job), json.loads(configs[trial_id] or "{}")))
+    return inspected
 
 
 def distinct_labels(trials: Sequence[tuple[Inspection, Config]]) -> list[str]:
