@@ -67,10 +67,7 @@ class RankLost(RuntimeError):
 
 
 def classify(error: BaseException, of_trainable: Callable[[BaseException], Fault | None] = lambda error: None) -> Fault:
-    """Return the fault behind an exception: a bug unless its type, place or message shows otherwise.
-
-    of_trainable: the classification by a trainable, which returns None for exceptions that are none of its own.
-    """
+    """Return the fault behind an exception: a bug unless its type, place or message shows otherwise."""
     if isinstance(error, RankLost):
         return error.fault
     known_to_trainable = of_trainable(error)

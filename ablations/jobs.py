@@ -35,7 +35,6 @@ class Job:
 
     @property
     def steps(self) -> int | None:
-        """The number of steps in its settings, or None if they have none."""
         steps = self.config.get("steps")
         return steps if isinstance(steps, int) else None
 
@@ -75,7 +74,6 @@ def jobs(plans: Iterable[Plan], arms: Sequence[str] = ALL_ARMS) -> list[Job]:
 
 
 def entries_to_run(plan: Plan, arms: Sequence[str]) -> list[Entry]:
-    """Return the arms that match a glob pattern, after the stages that they start from."""
     chosen = matching_arms(plan, arms)
     ancestors = {entry.name for arm in chosen for entry in plan.lineage(arm)}
     return [*(stage for stage in plan.stages if stage.name in ancestors), *chosen]
@@ -107,16 +105,12 @@ def all_on_cpu(jobs: Iterable[Job]) -> bool:
 
 
 def matching_arms(plan: Plan, globs: Sequence[str]) -> list[Arm]:
-    """Return the arms whose names match a glob pattern. Raises ValueError if a pattern matches no arm."""
     named = matching_names([arm.name for arm in plan.arms], globs, plan.name)
     return [arm for arm in plan.arms if arm.name in named]
 
 
 def kept_weights(keep: Keep, plans: Iterable[Plan]) -> Callable[[str], bool]:
-    """Return a function that takes a trial's id and returns whether the trial's final weights are kept.
-
-    Weights of stages are always kept, because other trials start from them.
-    """
+    """Return a function that takes a trial's id and returns whether the trial's final weights are kept."""
     if keep == "all":
         return lambda trial_id: True
     entries: list[Entry] = []

@@ -61,7 +61,6 @@ def oom_kills() -> int:
 
 
 def nodes() -> int:
-    """Return the number of nodes of this SLURM job; 1 outside a job."""
     return int(os.environ.get("SLURM_JOB_NUM_NODES", "1"))
 
 

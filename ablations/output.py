@@ -1,7 +1,4 @@
-"""The output of this process: with escaped control characters, written to log files, and read from them.
-
-Untrusted text cannot control a terminal.
-"""
+"""The output of this process: with escaped control characters, written to log files, and read from them."""
 
 import os
 import sys
@@ -58,10 +55,7 @@ def until_pipe_closes(stream: Any) -> Iterator[None]:
 
 @contextmanager
 def plain_output() -> Iterator[None]:
-    """Escape control characters in standard output and standard error until the block ends.
-
-    A command whose output nobody reads does its work all the same: streams that are closed write nowhere.
-    """
+    """Escape control characters in standard output and standard error until the block ends."""
     open_closed_streams()
     with redirect_stdout(PlainStream(sys.stdout)), redirect_stderr(PlainStream(sys.stderr)):
         try:
@@ -103,10 +97,7 @@ def output_to_file(path: Path) -> Iterator[None]:
 
 
 def log_end(path: Path) -> str:
-    """Return the last MiB of a log as text, or "" if there is no log.
-
-    Returns a message if the path is not a regular file. Raises OSError if the file cannot be read.
-    """
+    """Return the last MiB of a log as text, or "" if there is no log."""
     try:
         return read_end(path, END_BYTES).decode(errors="replace")
     except FileNotFoundError:

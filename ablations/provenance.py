@@ -55,10 +55,7 @@ def versions() -> dict[str, str]:
 
 
 def environment_record(of_trainable: dict[str, Fact], plugins: dict[str, str]) -> dict[str, Fact]:
-    """Return the content of env.json, the record of an attempt's environment.
-
-    of_trainable: what the trainable records, such as the device. plugins: file -> digest.
-    """
+    """Return the content of env.json, the record of an attempt's environment."""
     node = os.environ.get("SLURMD_NODENAME")  # SLURM's name of the node
     return {
         "schema": store.SCHEMA,

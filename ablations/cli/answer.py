@@ -34,6 +34,16 @@ def print_damaged(damaged: Sequence[ValueError]) -> Iterator[None]:
     fail_if(bool(damaged))
 
 
+@contextlib.contextmanager
+def one_line_failure() -> Iterator[None]:
+    """Print a RuntimeError of the block on one line, and exit with FAILED."""
+    try:
+        yield
+    except RuntimeError as error:
+        print(f"ablate: {one_line(str(error))}", file=sys.stderr)
+        raise typer.Exit(FAILED) from None
+
+
 def fail_if(failed: bool) -> None:
     """Exit with FAILED if something that was asked for is not done or not as it should be."""
     if failed:
@@ -43,3 +53,11 @@ def fail_if(failed: bool) -> None:
 def show_json(results: Sequence[object]) -> None:
     """Print results as JSON: an object if there is one result, otherwise a list. NaN raises ValueError."""
     print(json.dumps(results[0] if len(results) == 1 else results, default=fields, indent=1, allow_nan=False))
+
+
+def show(content: object, text: str, as_json: bool) -> None:
+    """Print an answer: its content as JSON, or its text."""
+    if as_json:
+        show_json([content])
+    else:
+        print(text)

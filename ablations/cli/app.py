@@ -94,7 +94,6 @@ def main() -> NoReturn:
 
 
 def install_hint(error: ModuleNotFoundError) -> str:
-    """Return a message with the command that installs a missing package, or "" if no extra includes it."""
     package = (error.name or "").partition(".")[0]
     if package not in EXTRAS:
         return ""
@@ -104,7 +103,6 @@ def install_hint(error: ModuleNotFoundError) -> str:
 
 
 def refuse(message: str, status: int = BAD_INPUT) -> NoReturn:
-    """Print a one-line error message on standard error, and exit with `status`."""
     print(f"ablate: {one_line(message)}", file=sys.stderr)
     sys.exit(status)
 
@@ -118,10 +116,7 @@ def refuse_usage(error: Any) -> NoReturn:
 
 
 def usage_problem(error: Any, command: str, words: Sequence[str]) -> str:
-    """Return what is wrong with the usage, and what to type instead.
-
-    error: Click's error. command: the words before it, such as "ablate run". words: all words after `ablate`.
-    """
+    """Return what is wrong with the usage, and what to type instead."""
     from ablations.cli.inputs import habits  # imported here because the help, which needs none, is to appear at once
 
     problem = str(error.format_message()).replace("Value error, ", "").rstrip(".")  # pydantic's prefix

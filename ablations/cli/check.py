@@ -3,7 +3,7 @@
 import io
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -16,20 +16,9 @@ from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import make_place
 from ablations.cli.inputs.preparation import ensure_trainable, recipe_argument
 from ablations.cli.work import finish, train_here
+from ablations.execution import probe as probing
 from ablations.execution import reopen
 from ablations.execution.launch import Place
-from ablations.execution.probe import (
-    AGAIN,
-    FIRST,
-    OTHER_SEED,
-    SEED,
-    Findings,
-    Numbers,
-    Probe,
-    folder,
-    remove_unfinished,
-    with_note,
-)
 from ablations.jobs import jobs
 from ablations.planning.checks import check as check_design
 from ablations.planning.checks import check_margin
@@ -91,7 +80,6 @@ def check(
 
 
 def recipe_among(words: list[str]) -> str:
-    """Return the only recipe among the words, or else the default recipe."""
     recipes = [word for word in words if word in packaged_names("recipes") or yaml_kind(word) == "recipe"]
     return recipes[0] if len(recipes) == 1 else RECIPE
 
@@ -106,11 +94,7 @@ def yaml_kind(word: str) -> str:
 
 
 def check_word(word: str, recipe: Recipe) -> bool:
-    """Check what `word` names, print one line per check, and return whether all checks pass.
-
-    word: a plug-in, a study, a recipe or "all". recipe: the recipe for studies. Raises ValueError if `word` names
-    nothing to check or an invalid study or recipe.
-    """
+    """Check what `word` names, print one line per check, and return whether all checks pass."""
     if word == "all":
         return check_everything(recipe)
     if word.endswith(".py"):
@@ -148,10 +132,6 @@ def check_everything(recipe: Recipe) -> bool:
 
 
 def check_study(file: str, recipe: Recipe) -> None:
-    """Check every arm of a study, and print the arms and their confounds.
-
-    Raises ValueError if an arm is not valid or its model cannot be built.
-    """
     design = Design(read_study(file, recipe), recipe, {})
     check_design(design)
     arms = {arm.name: arm for arm in design.arms}
@@ -167,10 +147,6 @@ def check_study(file: str, recipe: Recipe) -> None:
 
 
 def check_recipe(file: str) -> None:
-    """Check the configs of a recipe, its arms, axes and stages, and print what was checked.
-
-    Raises ValueError if a config is invalid or a model cannot be built.
-    """
     recipe = read_recipe(file)
     trainable = find(recipe.trainable)
     check_margin(recipe.margin, file)
@@ -223,17 +199,14 @@ def flops_text(described: Settings, reference: Settings) -> str:
 
 
 def probe_study(file: str, recipe: Recipe, place: Place, workers: int | None) -> None:
-    """Probe all arms of a study on a recipe of the user's code, and print what the probes show.
-
-    Raises ValueError if the seed or a setting has no effect, and the errors of `run_probes`.
-    """
+    """Probe all arms of a study on a recipe of the user's code, and print what the probes show."""
     design = Design(read_study(file, recipe), recipe, {})
     if not design.trainable.is_probed:
         return
     if not recipe.probe:
         return print(UNDECLARED)
-    plan = build(design, [SEED])
-    probe = Probe(plan, plan.arms_by_name)
+    plan = build(design, [probing.SEED])
+    probe = probing.Probe(plan, plan.arms_by_name)
     run_probes([probe], place, workers)
     findings = probe.read(place.runs)
     assert findings is not None  # as no probe failed
@@ -242,23 +215,14 @@ def probe_study(file: str, recipe: Recipe, place: Place, workers: int | None) ->
 
 
 def probe_plans(plans: Sequence[Plan], arms: Sequence[str], place: Place, workers: int | None) -> None:
-    """Run the probes that are missing before trials of the plans.
-
-    arms: glob patterns. Raises ValueError if the seed or a setting has no effect, and the errors of `run_probes`.
-    """
-    warn_of_undeclared(plans)
-    probes = list(needed_probes(plans, arms, place))
+    """Run the probes that are missing before trials of the plans."""
+    probes = needed_probes(plans, arms, place)
     run_probes(probes, place, workers)
     refuse_dead(probes, place.runs)
 
 
 def check_earlier_probes(plans: Sequence[Plan], arms: Sequence[str], place: Place, options: str) -> None:
-    """Warn of plans whose probes have not run.
-
-    arms: glob patterns. options: --runs, for advice. Raises ValueError if the seed or a setting has no effect.
-    """
-    warn_of_undeclared(plans)
-    probes = list(needed_probes(plans, arms, place))
+    probes = needed_probes(plans, arms, place)
     for probe in probes:
         if probe.read(place.runs) is None:
             plan = probe.plan
@@ -268,25 +232,20 @@ def check_earlier_probes(plans: Sequence[Plan], arms: Sequence[str], place: Plac
     refuse_dead(probes, place.runs)
 
 
-def warn_of_undeclared(plans: Iterable[Plan]) -> None:
-    """Print a line on standard error if new plans of users' code have no probes."""
-    for plan in plans:
-        if not plan.extends and not plan.probe and find(plan.trainable).is_probed:
-            print(f"ablate: {UNDECLARED}", file=sys.stderr)
-            break
-
-
-def needed_probes(plans: Iterable[Plan], arms: Sequence[str], place: Place) -> Iterator[Probe]:
-    """Yield the probes of the arms that have trials to train. arms: glob patterns."""
+def needed_probes(plans: Sequence[Plan], arms: Sequence[str], place: Place) -> list[probing.Probe]:
+    """Return the probes of the arms that have trials to train. Warns of new plans of users' code without probes."""
+    if any(find(plan.trainable).is_probed and not plan.extends and not plan.probe for plan in plans):
+        print(f"ablate: {UNDECLARED}", file=sys.stderr)
+    probes = []
     for plan in plans:
         if plan.probe:
             todo = reopen.trials_to_run(place.runs, jobs([plan], arms), place.code)
             if todo:
-                yield Probe(plan, {job.arm for job in todo})
+                probes.append(probing.Probe(plan, {job.arm for job in todo}))
+    return probes
 
 
-def refuse_dead(probes: Iterable[Probe], runs: Path) -> None:
-    """Raise ValueError as `Findings.refuse_dead` does."""
+def refuse_dead(probes: Iterable[probing.Probe], runs: Path) -> None:
     for probe in probes:
         findings = probe.read(runs)
         if findings is not None:
@@ -299,34 +258,30 @@ def with_probe_notes(plans: Iterable[Plan], runs: Path) -> list[Plan]:
     for plan in plans:
         findings = None
         if plan.probe:
-            findings = Probe(plan, []).read(runs)
+            findings = probing.Probe(plan, []).read(runs)
         if findings is not None:
-            plan = with_note(plan, findings.note)
+            plan = probing.with_note(plan, findings.note)
         noted.append(plan)
     return noted
 
 
-def run_probes(probes: Sequence[Probe], place: Place, workers: int | None) -> None:
-    """Run the probes that have not finished.
-
-    Raises Exit if a probe failed or was interrupted, and the errors of `ensure_trainable`.
-    """
-    for name in (FIRST, AGAIN):
-        runs = folder(place.runs, name)
+def run_probes(probes: Sequence[probing.Probe], place: Place, workers: int | None) -> None:
+    for name in (probing.FIRST, probing.AGAIN):
+        runs = probing.folder(place.runs, name)
         planned = list({job.id: job for probe in probes for job in probe.jobs_in(name)}.values())
-        remove_unfinished(runs, planned)
+        probing.remove_unfinished(runs, planned)
         todo = reopen.trials_to_run(runs, planned, place.code)
         if not todo:
             continue
-        there = replace(place, runs=runs, checkpoints=None, keep_weights="none", retries_exceptions=False)
-        ensure_trainable(todo, there)
-        summary = train_here(todo, there, workers)
+        of_probes = replace(place, runs=runs, checkpoints=None, keep_weights="none", retries_exceptions=False)
+        ensure_trainable(todo, of_probes)
+        summary = train_here(todo, of_probes, workers)
         if summary.failed and not summary.stopped:
             refuse_failed({job.arm: summary.failed[job.id] for job in todo if job.id in summary.failed}, probes)
         finish(summary, len(todo), "")
 
 
-def refuse_failed(failed: Mapping[str, str], probes: Iterable[Probe]) -> None:
+def refuse_failed(failed: Mapping[str, str], probes: Iterable[probing.Probe]) -> None:
     """Name the probes that failed on standard error, and exit. failed: name -> cause."""
     first, *others = failed
     also = ""
@@ -338,12 +293,11 @@ def refuse_failed(failed: Mapping[str, str], probes: Iterable[Probe]) -> None:
     raise typer.Exit(FAILED)
 
 
-def probe_table(findings: Findings) -> str:
-    """Return a table with the metric of each probe and what it shows."""
+def probe_table(findings: probing.Findings) -> str:
     plan = findings.probe.plan
     metric = plan.primary_metric
 
-    def row(name: str, numbers: Numbers, verdict: str) -> list[Cell]:
+    def row(name: str, numbers: probing.Numbers, verdict: str) -> list[Cell]:
         number = numbers.get(metric.name)
         text = metric.value_text(number)
         if number is not None:
@@ -355,7 +309,7 @@ def probe_table(findings: Findings) -> str:
         again = f"differs in {joined_names(findings.unstable)}: not deterministic"
     rows = [
         row(f"{plan.baseline}, once more", findings.again, again),
-        row(f"{plan.baseline}, seed {OTHER_SEED}", findings.other_seed, findings.seed_verdict),
+        row(f"{plan.baseline}, seed {probing.OTHER_SEED}", findings.other_seed, findings.seed_verdict),
     ]
     rows += [row(arm.name, findings.first[arm.name], findings.verdict(arm)) for arm in findings.probe.arms]
     title = f"probe with {assignments(plan.probe, ', ')}"

@@ -8,15 +8,7 @@ import typer
 
 from ablations.cli.answer import fail_if
 from ablations.cli.check import check_earlier_probes, with_probe_notes
-from ablations.cli.inputs import parameters
-from ablations.cli.inputs.directories import (
-    ensure_publishable,
-    ensure_writable,
-    folder_options,
-    make_place,
-    read_ablate_toml,
-    runs_folder,
-)
+from ablations.cli.inputs import directories, parameters
 from ablations.cli.inputs.plan_names import named_plans
 from ablations.cli.inputs.preparation import ensure_data, prepare_plans, slurm_profile, take_from
 from ablations.cli.inputs.words import parse_words
@@ -46,7 +38,7 @@ def submit(
     sources: parameters.Sources = None,
     no_probe: parameters.NoProbe = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", "-n", help="Print the scripts; submit and write nothing.")
+        bool, parameters.flag("--dry-run", "Print the scripts; submit and write nothing.", "-n")
     ] = False,
 ) -> None:
     """Submit missing trials to SLURM.
@@ -63,11 +55,11 @@ def submit(
     """
     if dry_run and sources:
         raise ValueError("--dry-run and --from: a dry run takes nothing: `ablate plan --from` counts")
-    named = profile or read_ablate_toml().profile
+    named = profile or directories.read_ablate_toml().profile
     if named is None:
         raise ValueError("name a SLURM profile: --profile NAME|FILE, or `profile` in ablate.toml")
     chosen = slurm_profile(named, recipe)
-    place = make_place(runs, data_dir, plugin, checkpoints, keep_weights, chosen)
+    place = directories.make_place(runs, data_dir, plugin, checkpoints, keep_weights, chosen)
     plans = prepare_plans(words, recipe, place, seeds, prune, data_dir, name, race=race)
     chosen_jobs = jobs(plans, arm)
     take_from(sources, chosen_jobs, place.runs, plans)
@@ -77,7 +69,7 @@ def submit(
     if max_hours is not None:
         estimate.check_max_hours(max_hours, plans, chosen_jobs, place.runs, device(chosen))
     if not no_probe:
-        check_earlier_probes(plans, arm, place, folder_options(runs))
+        check_earlier_probes(plans, arm, place, directories.folder_options(runs))
     on_this_machine = submitting.is_this_machine(named)
     if dry_run and on_this_machine:
         return print(f"# {len(todo)} trials on this machine")
@@ -85,7 +77,7 @@ def submit(
         return print(submitting.preview(plans, place, chosen, arm))
     if todo and not on_this_machine:
         submitting.preflight(chosen, place.runs)
-    ensure_publishable(place.runs)
+    directories.ensure_publishable(place.runs)
     plans = with_probe_notes(plans, place.runs)
     for plan in plans:
         save_plan(place.runs, plan)
@@ -94,7 +86,7 @@ def submit(
     else:
         print(submitting.submit(plans, place, chosen, arm))
     names = shlex.join(plan.name for plan in plans)
-    print(f"watch: ablate status {names}{folder_options(runs)} --watch")
+    print(f"watch: ablate status {names}{directories.folder_options(runs)} --watch")
 
 
 def cancel(words: parameters.Words, recipe: parameters.PlannedRecipe = None, runs: parameters.Runs = None) -> None:
@@ -108,7 +100,7 @@ def cancel(words: parameters.Words, recipe: parameters.PlannedRecipe = None, run
         ablate cancel position-embedding --recipe cifar10
         ablate cancel all
     """
-    folder = runs_folder(runs)
+    folder = directories.runs_folder(runs)
     plans = named_plans(folder, parse_words(words, recipe)).all()
     print(submitting.cancel(folder, {plan.name for plan in plans}))
 
@@ -160,8 +152,8 @@ def check_profile(
         ablate profile check mycluster.yaml --runs /shared/runs
     """
     profile = submitting.read_profile(name)
-    place = make_place(runs, data_dir, None, profile=profile)
-    ensure_writable(place.runs)
+    place = directories.make_place(runs, data_dir, None, profile=profile)
+    directories.ensure_writable(place.runs)
     lines, good = submitting.check(profile, place)
     print("\n".join(lines))
     fail_if(not good)

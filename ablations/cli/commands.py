@@ -54,7 +54,6 @@ COMMANDS = {  # panel of the help -> name of the command -> (its function, the f
         "mcp": ("mcp_server:mcp", "Serve commands to agents as MCP tools."),
     },
 }
-WITH_SETTINGS = ("plan", "run", "seal", "submit", "train")  # mistaken settings are answered before torch is imported
 GROUPS = {
     "profile": "Write and test SLURM profiles.\n\n"
     "A profile says what to ask a cluster for. A profile given by name is a file in $XDG_CONFIG_HOME/ablate/profiles "
@@ -72,23 +71,18 @@ class LazyCommand(TyperCommand):
         self.function = function
 
     def resolve(self) -> Any:
-        """Return the function, with its module imported."""
         return pkgutil.resolve_name(f"ablations.cli.{self.function}")
 
     def load(self) -> Any:
-        """Return the Typer command of the function."""
         app = typer.Typer(add_completion=False, rich_markup_mode=MARKUP)
         app.command(self.name)(self.resolve())
         return get_command(app)
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        if self.name in WITH_SETTINGS:
-            pkgutil.resolve_name("ablations.cli.inputs.words:check_arguments")(args)
         return self.load().make_context(info_name, args, parent, **extra)
 
 
 def add_commands(ablate: Any) -> None:
-    """Add all commands and groups to the group `ablate`."""
     for panel, commands in COMMANDS.items():
         for words, (function, summary) in commands.items():
             group_name, _, name = words.rpartition(" ")
@@ -96,11 +90,8 @@ def add_commands(ablate: Any) -> None:
                 ablate.add_command(LazyCommand(name, function, summary, panel))
                 continue
             if group_name not in ablate.commands:
-                ablate.add_command(new_group(group_name, panel))
+                about = GROUPS[group_name]
+                group = TyperGroup(name=group_name, help=about, no_args_is_help=True, rich_markup_mode=MARKUP)
+                group.rich_help_panel = panel
+                ablate.add_command(group)
             ablate.commands[group_name].add_command(LazyCommand(name, function, summary))
-
-
-def new_group(name: str, panel: str) -> TyperGroup:
-    return TyperGroup(
-        name=name, help=GROUPS[name], no_args_is_help=True, rich_help_panel=panel, rich_markup_mode=MARKUP
-    )

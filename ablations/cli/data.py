@@ -1,7 +1,6 @@
 """The commands `ablate data`, which prepare data sets, and `ablate weights`, which store public weights."""
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,13 +9,13 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ablations import machine
-from ablations.cli.answer import FAILED, fail_if, show_json
+from ablations.cli.answer import fail_if, one_line_failure, show
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import data_folders, data_home, folder_options
 from ablations.execution.progress import stderr_console
 from ablations.study.naming import assignments
 from ablations.trainables.vit.commands import packs
-from commonfloor.messages import one_line, printable
+from commonfloor.messages import printable
 
 
 def download(
@@ -34,11 +33,8 @@ def download(
     """
     download_to = packs.downloader(name)
     target = data_home(data_dir)
-    try:
+    with one_line_failure():
         download_to(target)
-    except RuntimeError as error:
-        print(f"ablate: {one_line(str(error))}", file=sys.stderr)
-        raise typer.Exit(FAILED) from None
     print(target)
 
 
@@ -54,33 +50,20 @@ def pack(
     data_dir: parameters.DataDir = None,
     size: Annotated[
         int | None,
-        typer.Option(
-            "--size",
-            min=1,
-            metavar="PIXELS",
-            help="The side of the stored squares.",
-            show_default="the images' own, at most 256",
-        ),
+        parameters.option("PIXELS", "The side of the stored squares.", "the images' own, at most 256", min=1),
     ] = None,
     crop: Annotated[
         int | None,
-        typer.Option(
-            "--crop",
-            min=1,
-            metavar="PIXELS",
-            help="The side of the central square that tests see.",
-            show_default="all; 7/8 of 256",
-        ),
+        parameters.option("PIXELS", "The side of the central square that tests see.", "all; 7/8 of 256", min=1),
     ] = None,
     format: Annotated[
         Literal["bytes", "jpeg"] | None,
         typer.Option("--format", "-f", help="bytes: decoded; jpeg: a fifth of the disk space.", show_default="bytes"),
     ] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Threads.", show_default="all cores")] = None,
-    test_only: Annotated[bool, typer.Option("--test-only", help="All images are test images, for test@NAME.")] = False,
+    test_only: Annotated[bool, parameters.flag("--test-only", "All images are test images, for test@NAME.")] = False,
     labels: Annotated[
-        Path | None,
-        typer.Option("--labels", metavar="FILE", help="Labels of the test images, such as real.json of ReaL."),
+        Path | None, parameters.option("FILE", "Labels of the test images, such as real.json of ReaL.")
     ] = None,
 ) -> None:
     """Convert a data set into a pack for training.
@@ -119,22 +102,17 @@ def verify(
     """
     data_folders(data_dir).use()
     verified = packs.verify(name, progress)
-    if as_json:
-        show_json([verified])
-    elif verified.damaged:
+    text = f"{verified.pack}: {verified.images:,} images, {verified.bytes:,} bytes, as they were packed"
+    if verified.damaged:
         again = f"`ablate data pack {name} SOURCE{folder_options(data_dir=data_dir)}` writes the damaged files again"
-        print("\n".join([*verified.damaged.values(), again]))
-    else:
-        print(f"{verified.pack}: {verified.images:,} images, {verified.bytes:,} bytes, as they were packed")
+        text = "\n".join([*verified.damaged.values(), again])
+    show(verified, text, as_json)
     fail_if(bool(verified.damaged))
 
 
 @contextlib.contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar until the block ends, if standard error is a terminal.
-
-    what: the bar's label. Yields a function that advances the bar by a count. Any thread may call it.
-    """
+    """Show a progress bar until the block ends, if standard error is a terminal."""
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = stderr_console()
     silent = not console.is_terminal
@@ -185,10 +163,7 @@ def store_weights(name: str, data_dir: Path | None, file: Path | None = None) ->
     home = data_home(data_dir)
     from ablations.trainables.vit.commands import weights  # imported here because it loads torch and timm
 
-    try:
+    with one_line_failure():
         stored = weights.store(name, home, file)
-    except RuntimeError as error:
-        print(f"ablate: {one_line(str(error))}", file=sys.stderr)
-        raise typer.Exit(FAILED) from None
     print(stored.file)
     print(f"settings that fit: {assignments(stored.settings, ' ')}")

@@ -72,7 +72,6 @@ def announcement(plan: Plan, left: list[str], trials: int, at_once: int, runs: P
 
 
 def installed_text() -> str:
-    """Return the versions of the most important packages, and the size of all that are installed."""
     packages = {package.name: package for package in metadata.distributions()}
     size = 0
     for package in packages.values():

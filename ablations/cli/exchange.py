@@ -1,17 +1,17 @@
 """The commands `ablate export`, and `import`, which makes a study of results that exist already."""
 
 import sys
-from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from ablations.cli.answer import print_damaged, show_json
+from ablations.cli.answer import print_damaged, show
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import runs_folder, source_path
 from ablations.cli.inputs.sources import named_results
 from ablations.planning.merging import merge_export
+from ablations.study import strict_yaml
 from ablations.study.naming import check_given_name
 from results import export as exports
 from results import trackers
@@ -31,9 +31,8 @@ def export(
     ] = None,
     to: Annotated[
         str | None,
-        typer.Option(
-            metavar="tensorboard|wandb|mlflow",
-            help="Write training curves for this tracker to the folder --out, without a network.",
+        parameters.option(
+            "tensorboard|wandb|mlflow", "Write training curves for this tracker to the folder --out, without a network."
         ),
     ] = None,
     as_json: parameters.AsJson = False,
@@ -59,14 +58,11 @@ def export(
             trackers.TRACKERS[to](studies, target)
         else:
             exports.write(studies, target, load_inspections(source_path(runs), studies))
-        if as_json:
-            show_json([{"export": str(target), "studies": [study.name for study in studies]}])
-        else:
-            print(target)
+        show({"export": str(target), "studies": [study.name for study in studies]}, str(target), as_json)
 
 
-def columns_option(help: str) -> typer.models.OptionInfo:
-    return typer.Option(metavar="COLUMN,...", help=help, show_default=False)
+def columns_option(help: str) -> Any:
+    return parameters.option("COLUMN,...", help, False)
 
 
 def import_(
@@ -74,26 +70,20 @@ def import_(
         Path, typer.Argument(metavar="FILE", help="An export, or a table of runs: .csv, .tsv, .parquet, .json, .jsonl.")
     ],
     metric: Annotated[str, columns_option("What was measured; the first is compared.")] = "",
-    baseline: Annotated[
-        str, typer.Option(metavar="ARM", help="The arm that the others are compared with.", show_default=False)
-    ] = "",
+    baseline: Annotated[str, parameters.option("ARM", "The arm that the others are compared with.", False)] = "",
     arm: Annotated[str, columns_option("The settings that name an arm. Without: a column is an arm.")] = "",
     seed: Annotated[
         str,
-        typer.Option(
-            metavar="COLUMN",
-            help="The seeds, by which runs are paired. Without such a column, they are unpaired.",
-            show_default="seed",
+        parameters.option(
+            "COLUMN", "The seeds, by which runs are paired. Without such a column, they are unpaired.", "seed"
         ),
     ] = "",
-    unpaired: Annotated[bool, typer.Option("--unpaired", help="Equal seeds pair nothing.")] = False,
+    unpaired: Annotated[bool, parameters.flag("--unpaired", "Equal seeds pair nothing.")] = False,
     margin: Annotated[
-        str | None, typer.Option(metavar="X", help="The largest difference that counts as equivalent: 0.01 or 25%.")
+        str | None, parameters.option("X", "The largest difference that counts as equivalent: 0.01 or 25%.")
     ] = None,
     lower: Annotated[str, columns_option("Metrics of which less is better; losses and errors are known.")] = "",
-    name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The name of the study.", show_default="the file's")
-    ] = None,
+    name: Annotated[str | None, parameters.option("NAME", "The name of the study.", "the file's")] = None,
     out: Annotated[
         Path | None, parameters.out_option("FILE.parquet", "The export to write of a table of runs.", "NAME.parquet")
     ] = None,
@@ -113,11 +103,7 @@ def import_(
     """
     if file.suffix == ".parquet" and exports.is_export(file):
         merged = merge_export(file, runs_folder(runs))
-        if as_json:
-            show_json([asdict(merged)])
-        else:
-            print(f"{file}: {merged.text()}")
-        return
+        return show(merged, f"{file}: {merged.text()}", as_json)
     for option, value in (("--metric", metric), ("--baseline", baseline)):
         if not value:
             raise ValueError(f"{file}: a table of runs: give {option}")
@@ -134,16 +120,15 @@ def import_(
         seed=seed,
         metrics=names_of(metric),
         baseline=baseline,
-        margin=None if margin is None else parsed_margin(margin),
+        margin=None if margin is None else checked_margin(strict_yaml.parse(margin, "--margin")),
         lower=names_of(lower),
         unpaired=unpaired,
     )
     results = read_study(file, request)
     exports.write([results], target)
-    if as_json:
-        show_json([{"export": str(target), "studies": [results.name]}])
-    else:
-        print(layout.render(study_table.table(results), "md"))
+    table = layout.render(study_table.table(results), "md")
+    show({"export": str(target), "studies": [results.name]}, table, as_json)
+    if not as_json:
         counts = f"{len(results.plan.arms)} arms, {len(results.plan.seeds)} seeds"
         pairing = "" if results.plan.is_paired else ", unpaired"
         print(f"ablate: {target}: {counts}{pairing}", file=sys.stderr)
@@ -151,10 +136,3 @@ def import_(
 
 def names_of(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def parsed_margin(text: str) -> float | str:
-    try:
-        return checked_margin(float(text))
-    except ValueError:
-        return checked_margin(text)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, get_args
 
 import typer
 
-from ablations.cli.answer import print_damaged, show_json
+from ablations.cli.answer import print_damaged, show, show_json
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import source_path
 from ablations.cli.inputs.sources import named_results, styled, with_seal
@@ -89,10 +89,6 @@ def plot(
 
 
 def is_file_name(out: Path, format: FigureFormat | None) -> bool:
-    """Return whether --out names a file rather than a folder.
-
-    Raises ValueError if the file's ending is not a format of figures, or contradicts --format.
-    """
     kind = out.suffix[1:].lower()
     if out.is_dir() or not (EXTENSION.fullmatch(kind) or out.exists()):
         return False
@@ -104,10 +100,7 @@ def is_file_name(out: Path, format: FigureFormat | None) -> bool:
 
 
 def figures_folder(runs: Path, kind: str, name: str) -> Path:
-    """Return the folder for the figures of a study or trial. kind: "studies" or "trials".
-
-    Raises ValueError if the name is invalid or the path goes through a link.
-    """
+    """Return the folder for the figures of a study or trial. kind: "studies" or "trials"."""
     folder = runs / kind / safe_name(name) / "figures"
     refuse_links(runs, folder)
     return folder
@@ -145,10 +138,7 @@ def report(
     with print_damaged(damaged), styled(style, folder):
         lines = [one_line(str(error)) for error in damaged]
         reports.write(studies, target, load_inspections(folder, studies), lines)
-        if as_json:
-            show_json([{"report": str(target), "studies": [study.name for study in studies]}])
-        else:
-            print(target)
+        show({"report": str(target), "studies": [study.name for study in studies]}, str(target), as_json)
 
 
 def bundle(
@@ -177,7 +167,5 @@ def bundle(
     with print_damaged(damaged):
         files = bundles.pack(studies, source, load_inspections(source, studies))
         bundles.write(files, target)
-        if as_json:
-            show_json([{"bundle": str(target), "studies": [study.name for study in studies], "files": sorted(files)}])
-        else:
-            print(target)
+        packed = {"bundle": str(target), "studies": [study.name for study in studies], "files": sorted(files)}
+        show(packed, str(target), as_json)

@@ -40,16 +40,12 @@ def init(
     out: Annotated[
         Path | None, parameters.out_option("FILE", "The file to write.", "NAME.yaml, named after the folder or script")
     ] = None,
-    train: Annotated[
-        str | None,
-        typer.Option("--train", metavar="COMMAND", help="A command that trains, as 'python train.py'."),
-    ] = None,
+    train: Annotated[str | None, parameters.option("COMMAND", "A command that trains, as 'python train.py'.")] = None,
     metric: Annotated[
-        list[str] | None,
-        typer.Option("--metric", metavar="NAME", help="What the command of --train reports. Repeatable."),
+        list[str] | None, parameters.option("NAME", "What the command of --train reports. Repeatable.")
     ] = None,
     tune: Annotated[
-        bool, typer.Option("--tune", help="Train a small grid of learning rates and widths first, and use the best.")
+        bool, parameters.flag("--tune", "Train a small grid of learning rates and widths first, and use the best.")
     ] = False,
     runs: parameters.Runs = None,
     workers: parameters.Workers = None,
@@ -107,7 +103,6 @@ def checked_target(out: Path | None, name: str) -> Path:
 
 
 def write_for_command(train: str, metrics: list[str], out: Path | None, tune: bool) -> None:
-    """Write a recipe for a command, and print what to do next. Raises ValueError if its --help cannot be read."""
     if tune:
         raise ValueError("--tune: is for images")
     target = checked_target(out, script_name(template.split("--train", train)).removesuffix(".py"))
@@ -122,11 +117,6 @@ def write_for_command(train: str, metrics: list[str], out: Path | None, tune: bo
 
 
 def next_commands(recipe: Path, runs: Path | None, data_dir: Path | None) -> str:
-    """Return text that lists the commands to run next, each with its purpose.
-
-    runs: the option --runs of `ablate init`, or None. data_dir: the --data-dir by which the commands find the pack, or
-    None if they need none.
-    """
     on = f"--recipe {shlex.quote(str(recipe))}"
     where = folder_options(runs, data_dir)
     commands = {
@@ -140,11 +130,7 @@ def next_commands(recipe: Path, runs: Path | None, data_dir: Path | None) -> str
 
 
 def measure(images: Survey, device: str, place: Place, workers: int | None, where: str) -> dict[str, Choice]:
-    """Train a grid of learning rates and widths. Return key -> choice for the pair with the best validation accuracy.
-
-    A tie goes to the pair that `ablate init` chooses without --tune, and so does the choice if all trials diverged.
-    device: choices.CPU or choices.GPU. where: the --runs option for the advice on failed trials.
-    """
+    """Train a grid of learning rates and widths; return key -> choice for the best pair by validation accuracy."""
     settings = {choice.key: choice.value for choice in choices.config_choices(images, device)}
     jobs = tuning_jobs(settings | {"data": images.data})
     ensure_trainable(jobs, place)

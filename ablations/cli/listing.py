@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ablations.cli.answer import show_json
+from ablations.cli.answer import show
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import load_plugins
 from ablations.study.naming import packaged_names
@@ -25,10 +25,10 @@ def list_(
         ),
     ] = None,
     variants: Annotated[
-        bool, typer.Option("--variants", help="List every position, pooling, stem and so on, with its options.")
+        bool, parameters.flag("--variants", "List every position, pooling, stem and so on, with its options.")
     ] = False,
     settings: Annotated[
-        bool, typer.Option("--settings", help="List every setting, with its default and meaning.")
+        bool, parameters.flag("--settings", "List every setting, with its default and meaning.")
     ] = False,
     plugin: parameters.Plugins = None,
     as_json: parameters.AsJson = False,
@@ -45,26 +45,19 @@ def list_(
         ablate list settings
     """
     if settings or what == "settings":
-        content, lines = settings_listing()
+        described = documented_settings()
+        width = max(map(len, described))
+        content: dict[str, object] = {"settings": described}
+        lines = [f"{name:{width}}  {meaning}" for name, meaning in described.items()]
     elif variants or what == "variants":
         load_plugins(plugin)
         content, lines = variants_listing()
     else:
         content, lines = records_listing(what)
-    if as_json:
-        show_json([content])
-    else:
-        print("\n".join(lines))
-
-
-def settings_listing() -> Listing:
-    described = documented_settings()
-    width = max(map(len, described))
-    return {"settings": described}, [f"{name:{width}}  {meaning}" for name, meaning in described.items()]
+    show(content, "\n".join(lines), as_json)
 
 
 def variants_listing() -> Listing:
-    """List the variants of each slot, each followed by its options as the command line takes them."""
     slots = catalog()
     width = max(len(entry.name) for slot in slots for entry in slot.entries)
     lines = []
@@ -79,7 +72,6 @@ def variants_listing() -> Listing:
 
 
 def records_listing(kind: str | None) -> Listing:
-    """List the packaged studies and recipes, or those of one kind."""
     studies = list(map(read_study, packaged_names("studies")))
     recipes = list(map(read_recipe, packaged_names("recipes")))
     width = max(map(len, [*packaged_names("studies"), *packaged_names("recipes")]))

@@ -1,7 +1,4 @@
-"""The command `ablate mcp`: other commands as tools for agents, over the Model Context Protocol (MCP).
-
-A call runs the command in a process of its own, without a shell. Its answer is what the command prints with --json.
-"""
+"""The command `ablate mcp`: other commands as tools for agents, over the Model Context Protocol (MCP)."""
 
 import asyncio
 import inspect
@@ -14,9 +11,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import metadata
 from subprocess import DEVNULL, PIPE
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
-import typer
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from ablations.cli.answer import BAD_INPUT, INTERRUPTED
@@ -24,9 +20,6 @@ from ablations.cli.app import app
 from ablations.cli.inputs import parameters
 from commonfloor.messages import known_names, one_line
 from commonfloor.options import explain
-
-if TYPE_CHECKING:
-    from mcp.types import CallToolResult
 
 Report = Callable[[float, float | None, str | None], Awaitable[None]]  # takes progress, total and message
 
@@ -98,11 +91,7 @@ class Tool:
         return create_model(f"{self.command} options", __config__=STRICT, **fields)
 
     def words(self, given: Mapping[str, Any], shared: Mapping[str, str]) -> list[str]:
-        """Return the words of the command line for a call.
-
-        given: name -> value, where None is no value. shared: flags that all commands get which have them -> value.
-        Raises ValueError if a name is unknown or a value is invalid. No value can be read as an option.
-        """
+        """Return the words of the command line for a call."""
         given = {name: value for name, value in given.items() if value is not None}
         try:
             self.inputs.model_validate_json(json.dumps(given))
@@ -131,12 +120,10 @@ class Tool:
 
 
 def long_flag(parameter: Any) -> str:
-    """Return an option's first flag with two dashes, or an argument's name."""
     return next((flag for flag in parameter.opts if flag.startswith("--")), parameter.name)
 
 
 def description(parameter: Any) -> str:
-    """Return a parameter's help, with its placeholder and default if they say something."""
     parts = [parameter.help or ""]
     if parameter.metavar:
         parts.insert(0, f"{parameter.metavar}:")
@@ -165,7 +152,7 @@ TOOLS = {
 def mcp(
     runs: parameters.Runs = None,
     write: Annotated[
-        bool, typer.Option("--write", help="Also offer run, submit, gate, cancel and retry, which train and write.")
+        bool, parameters.flag("--write", "Also offer run, submit, gate, cancel and retry, which train and write.")
     ] = False,
 ) -> None:
     """Serve commands to agents as MCP tools.
@@ -185,7 +172,6 @@ def mcp(
 
 
 async def serve(offered: Mapping[str, Tool], shared: Mapping[str, str]) -> None:
-    """Answer the requests on standard input until it ends. shared: as in `Tool.words`."""
     from mcp import types
     from mcp.server.lowlevel import Server
     from mcp.server.stdio import stdio_server
@@ -199,7 +185,7 @@ async def serve(offered: Mapping[str, Tool], shared: Mapping[str, str]) -> None:
             tools.append(types.Tool(name=name, description=about, input_schema=schema, annotations=hints))
         return types.ListToolsResult(tools=tools)
 
-    async def call_tool(context: Any, request: Any) -> "CallToolResult":
+    async def call_tool(context: Any, request: Any) -> Any:
         try:
             words = known_tool(request.name, offered).words(request.arguments or {}, shared)
             status, output, notes = await run_command(words, context.session.report_progress)
@@ -221,7 +207,6 @@ async def serve(offered: Mapping[str, Tool], shared: Mapping[str, str]) -> None:
 
 
 def known_tool(name: str, offered: Mapping[str, Tool]) -> Tool:
-    """Return the tool of this name. Raises ValueError if there is none, or if it needs --write."""
     if name in offered:
         return offered[name]
     if name in TOOLS:
@@ -230,10 +215,7 @@ def known_tool(name: str, offered: Mapping[str, Tool]) -> Tool:
 
 
 async def run_command(words: list[str], report: Report) -> tuple[int, str, str]:
-    """Return the exit status of `ablate`, its standard output, and the last lines of its standard error.
-
-    report: is given these lines as they come. If the call is cancelled, the command is interrupted as by Ctrl-C.
-    """
+    """Return the exit status of `ablate`, its standard output, and the last lines of its standard error."""
     from anyio import CancelScope
 
     program = [sys.executable, "-P", "-m", "ablations.cli"]
@@ -270,7 +252,6 @@ async def run_command(words: list[str], report: Report) -> tuple[int, str, str]:
 
 
 def json_object(text: str) -> dict[str, Any] | None:
-    """Return the JSON object in a text, or None if it is something else, such as a list."""
     try:
         content = json.loads(text)
     except ValueError:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from ablations.cli.answer import INTERRUPTED, fail_if, show_json
+from ablations.cli.answer import INTERRUPTED, fail_if, show, show_json
 from ablations.cli.check import check_earlier_probes, probe_plans, with_probe_notes
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import data_folders, ensure_publishable, folder_options, make_place, runs_folder
@@ -58,11 +58,11 @@ def run(
     sources: parameters.Sources = None,
     tensorboard: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Mirror the training curves to this folder for TensorBoard while trials run."),
+        parameters.option("DIR", "Mirror the training curves to this folder for TensorBoard while trials run."),
     ] = None,
     no_probe: parameters.NoProbe = False,
     plan_only: Annotated[
-        bool, typer.Option("--plan-only", help="Write the plans for `ablate work`; train nothing.")
+        bool, parameters.flag("--plan-only", "Write the plans for `ablate work`; train nothing.")
     ] = False,
 ) -> None:
     """Train missing trials on this machine.
@@ -141,22 +141,18 @@ def seal(
     (plan,) = plans
     if out is not None and out.suffix != ".json":
         raise ValueError(f"--out {out}: a seal is a file named .json")
-    made = sealing.sealed(plan, place.runs, place.plugins)
+    unwritten = sealing.sealed(plan, place.runs, place.plugins)
     ensure_publishable(place.runs)
     save_plan(place.runs, plan)
-    made = sealing.write(place.runs, made)
+    sealed = sealing.write(place.runs, unwritten)
     if out is not None:
-        store.write_bytes(out, seals.seal_bytes(made))
-    path = out or runs_folder(runs) / seals.FOLDER / seals.file_name(made)
-    digest = seals.sha256(made)
-    if as_json:
-        show_json([{"seal": str(path), "sha256": digest, "study": plan.name, "time": made.time}])
-    else:
-        print(sealing.instructions(made, path, rerun_command(plan) + folder_options(runs)))
+        store.write_bytes(out, seals.seal_bytes(sealed))
+    path = out or runs_folder(runs) / seals.FOLDER / seals.file_name(sealed)
+    content = {"seal": str(path), "sha256": seals.sha256(sealed), "study": plan.name, "time": sealed.time}
+    show(content, sealing.instructions(sealed, path, rerun_command(plan) + folder_options(runs)), as_json)
 
 
 def next_commands(plans: Sequence[Plan], runs: Path, where: str) -> str:
-    """Return text with the commands that show results. where: the --runs option for these commands."""
     planned = open_jobs(runs, plans)
     left = sum(not store.trial(runs, job.id).state().is_over for job in planned)
     names = " ".join(shlex.quote(plan.name) for plan in plans) + where
@@ -167,7 +163,6 @@ def next_commands(plans: Sequence[Plan], runs: Path, where: str) -> str:
 
 
 def warn_of(todo: Iterable[Job]) -> None:
-    """Print to standard error what users should know of trials before they begin, each line once."""
     lines: list[str] = []
     for job in todo:
         lines += find(job.trainable).warnings(job.config)
@@ -233,10 +228,6 @@ def train(
 
 
 def one_trial(words: list[str], recipe: str | None, runs: Path, data_dir: Path | None) -> tuple[Job, list[Job]]:
-    """Return the job of a recipe's trial with the words' settings, and the jobs of the trials that it starts from.
-
-    Raises ValueError if the words name a study or set the margin, or if a setting is invalid.
-    """
     request = parse_words(words, recipe)
     if request.margin is not None:
         raise ValueError(f"margin={request.margin}: applies to studies: give it to `ablate run`")
@@ -270,8 +261,7 @@ def ancestors(name: str, settings: Settings, runs: Path) -> list[Job]:
     """Return the jobs in `runs` that must finish before a trial with these settings begins, oldest first.
 
     The first is the nearest finished ancestor with weights, or else the earliest ancestor. Finished ancestors without
-    weights are trained again. name: the trainable, as module:attribute. Raises ValueError if an ancestor is missing,
-    has failed, cannot be trained again, or does not fit. Raises the errors of `Trial.config`.
+    weights are trained again.
     """
     trainable = find(name)
     before: list[Job] = []
@@ -298,7 +288,6 @@ def ancestors(name: str, settings: Settings, runs: Path) -> list[Job]:
 
 
 def link_of(settings: Settings) -> str:
-    """Return the setting that names another trial, or "" if none does."""
     return next((link for link in LINKS if is_trial_id(settings.get(link))), "")
 
 
@@ -311,12 +300,9 @@ def verify(
     file: Annotated[
         Path, typer.Argument(metavar="FILE|DIR", help="A bundle, an export, or a run directory with imported trials.")
     ],
-    sample: Annotated[int, typer.Option("--sample", metavar="N", min=1, help="How many trials to train.")] = 3,
+    sample: Annotated[int, parameters.option("N", "How many trials to train.", min=1)] = 3,
     seed: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", min=0, help="Which trials are chosen.", show_default="0; of a bundle another one each time"
-        ),
+        int | None, parameters.option("N", "Which trials are chosen.", "0; of a bundle another one each time", min=0)
     ] = None,
     recipe: Annotated[
         str | None,
@@ -376,11 +362,8 @@ def verify(
             other = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ablate-verify-")))
             train_here(rounded, replace(place, runs=other), workers)
             results = verification.with_rounding(results, place.runs, other)
-    if as_json:
-        content = {"source": str(file), "seed": drawn, "candidates": len(candidates), "trials": results}
-        if checked:
-            content["checked"] = checked
-        show_json([content])
-    else:
-        print(verification.summary(file, results, len(candidates), drawn))
+    content = {"source": str(file), "seed": drawn, "candidates": len(candidates), "trials": results}
+    if checked:
+        content["checked"] = checked
+    show(content, verification.summary(file, results, len(candidates), drawn), as_json)
     fail_if(not all(result.is_equal for result in results))

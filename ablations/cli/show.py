@@ -8,17 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from ablations.cli.answer import show_json
-from ablations.cli.inputs import parameters
+from ablations.cli.inputs import parameters, preparation
 from ablations.cli.inputs.directories import imported_files, make_place, source_path
 from ablations.cli.inputs.plan_names import existing_names
-from ablations.cli.inputs.preparation import (
-    ensure_data,
-    ensure_machine,
-    expand_plan_names,
-    offers,
-    prepare_plans,
-    slurm_profile,
-)
 from ablations.cli.inputs.words import parse_words
 from ablations.cluster import campaign
 from ablations.jobs import jobs
@@ -58,7 +50,7 @@ def show(
         ablate show pooling --recipe cifar10
     """
     source = source_path(runs)
-    request = expand_plan_names(parse_words([study], recipe), source)
+    request = preparation.expand_plan_names(parse_words([study], recipe), source)
     name = request.studies[0]
     chosen = read_recipe(request.recipe or RECIPE)
     described = read_study(name, chosen)
@@ -129,7 +121,6 @@ def varied_parts(study: Study, recipe: Recipe) -> Iterator[tuple[str, str]]:
 
 
 def values(key: str, axis: Axis, recipe: Recipe) -> str:
-    """Return the values of an axis as text, with the recipe's values in place of "axis"."""
     if axis == "all":
         return "every variant there is"
     if axis == "axis":
@@ -144,7 +135,6 @@ def values(key: str, axis: Axis, recipe: Recipe) -> str:
 
 
 def cost(file: Path, recipe: Recipe) -> str:
-    """Return the expected cost as text: the comment in the study's file, then the training times in the recipe."""
     costs = []
     for line in file.read_text(encoding="utf-8").splitlines():
         if line.startswith(COST):
@@ -181,7 +171,7 @@ def plan(
     max_hours: parameters.MaxHours = None,
     sources: parameters.Sources = None,
     probe: Annotated[
-        bool, typer.Option("--probe", help="Measure 50 steps of every arm here first, and keep the times.")
+        bool, parameters.flag("--probe", "Measure 50 steps of every arm here first, and keep the times.")
     ] = False,
     as_json: parameters.AsJson = False,
 ) -> None:
@@ -198,15 +188,15 @@ def plan(
     """
     if probe and profile is not None:
         raise ValueError(f"--probe measures here, not what --profile {profile} asks for: leave one of them out")
-    chosen = None if profile is None else slurm_profile(profile, recipe)
+    chosen = None if profile is None else preparation.slurm_profile(profile, recipe)
     place = make_place(runs, data_dir, plugin, keep_weights=keep_weights, profile=chosen)
-    plans = prepare_plans(words, recipe, place, seeds, prune, data_dir, name, stated=not probe, race=race)
+    plans = preparation.prepare_plans(words, recipe, place, seeds, prune, data_dir, name, stated=not probe, race=race)
     chosen_jobs = jobs(plans, arm)
-    taken = {trial_id for offer in offers(sources, chosen_jobs, place.runs) for trial_id in offer.settings}
+    taken = {trial_id for offer in preparation.offers(sources, chosen_jobs, place.runs) for trial_id in offer.settings}
     device = campaign.device(chosen) if chosen else estimate.local_device(plans)
     if probe:
-        ensure_data(jobs(plans), place)
-        ensure_machine(jobs(plans))
+        preparation.ensure_data(jobs(plans), place)
+        preparation.ensure_machine(jobs(plans))
         measure_missing(plans, place.runs, place.data_dir, lambda line: print(line, file=sys.stderr))
     if max_hours is not None:
         left = [job for job in chosen_jobs if job.id not in taken]

@@ -35,19 +35,20 @@ def table(
     format: parameters.Format = "md",
     columns: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME,...",
-            help="Column names, joined by commas; also other metrics, such as val_accuracy, test_accuracy@12 or "
+        parameters.option(
+            "NAME,...",
+            "Column names, joined by commas; also other metrics, such as val_accuracy, test_accuracy@12 or "
             "train_seconds.",
-            show_default="the usual columns",
+            "the usual columns",
         ),
     ] = None,
     notes: Annotated[
         Literal["all", "short", "none"] | None,
-        typer.Option(
-            help="The notes below the table. short: footnotes of the columns shown; none: only notes without which a "
+        parameters.option(
+            None,
+            "The notes below the table. short: footnotes of the columns shown; none: only notes without which a "
             "number would mislead.",
-            show_default="short for latex, else all",
+            "short for latex, else all",
         ),
     ] = None,
     intervals: Annotated[
@@ -96,7 +97,6 @@ def table(
 
 
 def of_arms(table: Table, globs: Sequence[str]) -> Table:
-    """Return the table with only matching arms and their baselines. Raises ValueError if a pattern matches none."""
     chosen = matching_names([row.arm for row in table.rows], globs, table.plan.name)
     kept = chosen | {row.baseline for row in table.rows if row.arm in chosen}
     return replace(
@@ -119,10 +119,10 @@ def compare(
     ] = None,
     margin: Annotated[
         str | None,
-        typer.Option(
-            metavar="X",
-            help="With --fail-on worse: exit with 1 unless every common arm is shown not to be worse by this "
-            "much. In the metric's unit, where 0.01 is a point of accuracy, or as a share of A's error: 25%.",
+        parameters.option(
+            "X",
+            "With --fail-on worse: exit with 1 unless every common arm is shown not to be worse by this much. "
+            "In the metric's unit, where 0.01 is a point of accuracy, or as a share of A's error: 25%.",
         ),
     ] = None,
     interim: parameters.Interim = False,
@@ -166,10 +166,6 @@ def compare(
 
 
 def exit_if_worse(comparison: Comparison, limit: float | str | None) -> None:
-    """Print how large a loss was detectable, and exit with FAILED if B is worse.
-
-    limit: the option --margin. Raises ValueError if that cannot be judged.
-    """
     text = summary.gate_text(comparison, limit)
     reason = summary.unjudged_reason(comparison, limit)
     if reason:
@@ -179,10 +175,7 @@ def exit_if_worse(comparison: Comparison, limit: float | str | None) -> None:
 
 
 def compared_sources(a: str, b: str, studies: list[str]) -> list[tuple[Path, list[str]]]:
-    """Return (source, studies to compare) for A and for B. A study's folder stands for its run directory and its name.
-
-    Raises ValueError if A or B is a .csv or .yaml file, or if they are two studies of one run directory.
-    """
+    """Return (source, studies to compare) for A and for B. A study's folder stands for its run directory and name."""
     paths = [Path(a), Path(b)]
     sources = []
     folders = []  # run directories of which A or B is a study's folder

@@ -32,7 +32,7 @@ def status(
     words: parameters.Names = None,
     recipe: parameters.PlannedRecipe = None,
     runs: parameters.Runs = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until all trials are done, or Ctrl-C.")] = False,
+    watch: Annotated[bool, parameters.flag("--watch", "Refresh until all trials are done, or Ctrl-C.", "-w")] = False,
     as_json: parameters.AsJson = False,
 ) -> None:
     """Show which trials are done, running or failed.
@@ -73,7 +73,7 @@ def logs(
     recipe: parameters.PlannedRecipe = None,
     runs: parameters.Runs = None,
     arm: parameters.ArmGlobs = parameters.ALL_ARMS,
-    failed: Annotated[bool, typer.Option("--failed", help="Show failed trials only.")] = False,
+    failed: Annotated[bool, parameters.flag("--failed", "Show failed trials only.")] = False,
     lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="Lines to print of each log.")] = 20,
     as_json: parameters.AsJson = False,
 ) -> None:
@@ -110,7 +110,7 @@ def clean(
     runs: parameters.Runs = None,
     keep_weights: parameters.Keeping = None,
     checkpoints: parameters.Checkpoints = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove them; otherwise they are only listed.")] = False,
+    yes: Annotated[bool, parameters.flag("--yes", "Remove them; otherwise they are only listed.", "-y")] = False,
     as_json: parameters.AsJson = False,
 ) -> None:
     """List or remove files that nothing needs.
@@ -151,11 +151,7 @@ def clean(
 
 
 def find_waste(runs: Path, plans: Sequence[Plan], keep: Keep, scratch: Path | None = None) -> list[Waste]:
-    """Return what can be removed: what finished and diverged trials do not need, and attempts that never began.
-
-    keep: the trials whose final weights stay. The weights of trials that owe evals stay too. scratch: the folder of
-    checkpoints if it is not in the run directory. Raises NewerSchema if a newer version wrote a trial.
-    """
+    """Return what can be removed: what finished and diverged trials do not need, and attempts that never began."""
     planned = {job.id: job for job in jobs(plans)}
     keeps_weights = kept_weights(keep, plans)
     waste: list[Waste] = []
@@ -177,10 +173,7 @@ def find_waste(runs: Path, plans: Sequence[Plan], keep: Keep, scratch: Path | No
 
 
 def remove(waste: Sequence[Waste], runs: Path, scratch: Path | None = None) -> None:
-    """Remove files and folders. scratch: the folder of checkpoints if it is not in the run directory.
-
-    If a path is or goes through a link, raises ValueError before anything is removed. Raises OSError if removal fails.
-    """
+    """Remove files and folders. scratch: the folder of checkpoints if it is not in the run directory."""
     for item in waste:
         root = runs if scratch is None or item.path.is_relative_to(runs) else scratch
         refuse_links(root, item.path)

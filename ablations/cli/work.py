@@ -39,12 +39,8 @@ def work(
     workers: parameters.Workers = None,
     minutes: Annotated[
         float | None,
-        typer.Option(
-            "--minutes",
-            metavar="MINUTES",
-            min=0.1,
-            help="Save checkpoints and end before so much time has passed.",
-            show_default="the end of a SLURM job",
+        parameters.option(
+            "MINUTES", "Save checkpoints and end before so much time has passed.", "the end of a SLURM job", min=0.1
         ),
     ] = None,
     gpus: Annotated[
@@ -97,7 +93,6 @@ def work(
 
 
 def ensure_plugins(plans: Iterable[Plan], place: Place) -> None:
-    """Raise ValueError if a plan was made with a plug-in that is not loaded: its trials would fail."""
     loaded = {Path(file).name for file in place.plugins}
     for plan in plans:
         for file in plan.asked.plugins if plan.asked else ():
@@ -143,11 +138,7 @@ def train_here(
 
 
 def finish(summary: RunSummary, asked: int, where: str, plans: Sequence[Plan] = ()) -> None:
-    """Report on standard error the trials that are not done.
-
-    Raises Exit(INTERRUPTED) if the run was stopped, or else Exit(FAILED) if trials are not done. asked: the number of
-    requested trials. where: the --runs option for advice. plans: the plans that advice may name.
-    """
+    """Report on standard error the trials that are not done."""
     if summary.stopped:
         done = len(summary.done)
         left = asked - done - len(summary.failed) - len(summary.blocked) - len(summary.left_out)
@@ -172,10 +163,6 @@ def counted_causes(what: str, causes: Mapping[str, str]) -> str:
 
 
 def failures(failed: Mapping[str, str], where: str, plans: Sequence[Plan]) -> str:
-    """Return a line with the most common cause of failure and the command that retries the failed trials.
-
-    failed: id -> cause. where: the --runs option for the command.
-    """
     ((cause, count),) = Counter(failed.values()).most_common(1)
     if count < len(failed):
         cause = f"{count} of them: {cause}"
@@ -191,10 +178,10 @@ def retry(
     recipe: parameters.PlannedRecipe = None,
     runs: parameters.Runs = None,
     arm: parameters.ArmGlobs = parameters.ALL_ARMS,
-    failed: Annotated[bool, typer.Option("--failed", help="Retry all failed trials. This is the default.")] = False,
-    oom: Annotated[bool, typer.Option("--oom", help="Retry only trials that ran out of memory.")] = False,
+    failed: Annotated[bool, parameters.flag("--failed", "Retry all failed trials. This is the default.")] = False,
+    oom: Annotated[bool, parameters.flag("--oom", "Retry only trials that ran out of memory.")] = False,
     diverged: Annotated[
-        bool, typer.Option("--diverged", help="Retry diverged trials; their old results are set aside.")
+        bool, parameters.flag("--diverged", "Retry diverged trials; their old results are set aside.")
     ] = False,
 ) -> None:
     """Let failed trials run again.
@@ -225,7 +212,6 @@ def retry(
 
 
 def nothing_to_retry(trials: Sequence[store.Trial], oom: bool, diverged: bool) -> str:
-    """Return text that says that no trial is to retry. oom, diverged: the options of `ablate retry`."""
     causes = ["ran out of memory"] * oom + ["diverged"] * diverged
     advice = "there is nothing to retry"
     if any(trial.state().status == "broken" for trial in trials):

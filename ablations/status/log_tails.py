@@ -1,7 +1,4 @@
-"""The logs that `ablate logs` shows: the end of each trial's newest log, with the traceback of a failure.
-
-For a trial that never began or was interrupted, the log of its SLURM task says what killed the task.
-"""
+"""The logs that `ablate logs` shows: the end of each trial's newest log, with the traceback of a failure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -43,11 +40,7 @@ class Tail:
 
 
 def tails(runs: Path, trial_ids: Sequence[str], lines: int, only_failed: bool) -> Iterator[Tail]:
-    """Yield the last `lines` lines of each trial's logs. The log of a submission's tasks is yielded once.
-
-    only_failed: whether to leave out trials that did not fail. Raises ValueError if a submission is damaged or a trial
-    too new, and OSError if a log is unreadable.
-    """
+    """Yield the last `lines` lines of each trial's logs. The log of a submission's tasks is yielded once."""
     planned = {job.id: job for job in jobs(store.read_plans(runs).readable)}
     campaign_of = newest_campaigns(campaigns(runs))
     shown_arrays: set[Path] = set()
@@ -87,6 +80,5 @@ def newest_array_with_output(campaign: Campaign) -> tuple[SubmittedArray, int]:
 
 
 def died_early(campaign: Campaign) -> bool:
-    """Return whether tasks of a campaign's newest array printed something and ended before they looked for a trial."""
     newest = task_arrays(campaign)[-1]
     return bool(newest.log_lines()) and not (newest.folder / "nodes").exists()

@@ -1,7 +1,4 @@
-"""SLURM's answers about the trials of a run directory: which wait in its queue, and how the jobs of others ended.
-
-Functions raise ValueError if a file of a submission is not valid.
-"""
+"""SLURM's answers about the trials of a run directory: which wait in its queue, and how the jobs of others ended."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -68,7 +65,6 @@ class RateLimitedAsker:
 
 
 def ask_slurm(runs: Path) -> SlurmAnswers:
-    """Return SLURM's answers about the trials of a run directory, or why SLURM did not answer."""
     newest = newest_campaigns(campaign for campaign in campaigns(runs) if campaign.cluster != LOCAL)
     if not newest:
         return SlurmAnswers()
@@ -121,7 +117,6 @@ def ask_slurm(runs: Path) -> SlurmAnswers:
 
 
 def newest_campaigns(oldest_first: Iterable[Campaign]) -> dict[str, Campaign]:
-    """Return trial id -> the newest campaign that submitted tasks for the trial."""
     newest: dict[str, Campaign] = {}
     for campaign in oldest_first:
         if arrays.task_arrays(campaign):

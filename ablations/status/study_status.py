@@ -1,14 +1,12 @@
 """The status of planned trials, read from the run directory and from SLURM without changing anything.
 
-Results and leases on disk take precedence. SLURM's queue tells which trials wait and why. SLURM's accounting tells how
-jobs ended. Functions raise ValueError if a file of a submission is not valid, or a newer version wrote a trial's file.
+Results and leases on disk take precedence. SLURM's queue tells which trials wait, its accounting how jobs ended.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from ablations.cluster.arrays import give_up_message
 from ablations.cluster.campaign import awaits_reports
@@ -33,15 +31,13 @@ TRIAL_KINDS = (
     "stopped",
     "missing",
 )
+Reason = tuple[str, str, str]  # the cause, line and kind of a Cause
 OVER = ("finished", "diverged", "failed", "blocked", "stopped")
 
 
 @dataclass(frozen=True)
 class RunningTrial:
-    """A running trial as of its last evaluation.
-
-    metric: the metric that is shown during training. value: its last value. accuracy: the same if it is an accuracy.
-    """
+    """A running trial as of its last evaluation."""
 
     seed: int
     id: str
@@ -115,7 +111,6 @@ class StudyStatus:
 
 
 def study_status(plan: Plan, runs: Path, answers: SlurmAnswers) -> StudyStatus:
-    """Return the status of a study and of each of its stages and arms. answers: what SLURM says."""
     reader = Standings(runs)
     standings = {job.id: job.standing(reader) for job in jobs([plan])}
     metric = plan.metric_named(plan.selection_metric)
@@ -147,11 +142,6 @@ def arm_status(
     metric: Metric,
     stopped: Collection[str],
 ) -> ArmStatus:
-    """Return the status of an arm or stage.
-
-    standings: trial id -> where the trial stands on disk. metric: the one of running trials. stopped: ids of trials
-    that a race leaves out.
-    """
     status = ArmStatus(arm.name, arm.parent, dict.fromkeys(TRIAL_KINDS, 0), [], [], [], [])
     trials_by_reason: dict[Reason, list[PlannedTrial]] = defaultdict(list)
     for trial in arm.trials:
@@ -173,44 +163,32 @@ def arm_status(
     return status
 
 
-class Reason(NamedTuple):
-    """The part of a Cause that several trials may share."""
-
-    cause: str
-    line: str
-    kind: str
-
-
 def reasons(kind: str, standing: Standing, trial: store.Trial) -> Iterator[Reason]:
-    """Yield why a trial failed, is blocked, broken or stopped, or lost the weights that it starts from.
-
-    kind: the result of `trial_kind`.
-    """
+    """Yield why a trial failed, is blocked, broken or stopped, or lost the weights that it starts from."""
     state = standing.state
     if kind == "blocked":
-        yield Reason(standing.why, "", kind)
+        yield standing.why, "", kind
     elif kind == "failed":
         yield failure_reason(trial, standing.why)
     may_be_stopped = standing.kind is Kind.RUNNING or state.status == "interrupted"
     if may_be_stopped and state.attempt:
         stopped = lease.stopped_holder(state.attempt)
         if stopped:
-            yield Reason(stopped, "", "stopped")
+            yield stopped, "", "stopped"
     if state.status == "broken":
-        yield Reason(state.reason, "", "broken")
+        yield state.reason, "", "broken"
     if standing.kind is Kind.LOST:
-        yield Reason(standing.why, "", Kind.LOST.value)
+        yield standing.why, "", Kind.LOST.value
 
 
 def failure_reason(trial: store.Trial, cause: str) -> Reason:
-    """Return a failed trial's reason, with the last line of the traceback unless the recorded cause contains it."""
     failure = trial.failure()
     if failure is None:
-        return Reason(cause, "", "")
+        return cause, "", ""
     lines = failure.traceback.strip().splitlines()
     if not lines or lines[-1] in failure.cause:
-        return Reason(cause, "", failure.kind)
-    return Reason(cause, lines[-1].strip(), failure.kind)
+        return cause, "", failure.kind
+    return cause, lines[-1].strip(), failure.kind
 
 
 def trial_kind(trial_id: str, standing: Standing, answers: SlurmAnswers, stopped: Collection[str]) -> str:
@@ -229,7 +207,6 @@ def trial_kind(trial_id: str, standing: Standing, answers: SlurmAnswers, stopped
 
 
 def running_trial(trial: PlannedTrial, arm: Entry, standing: Standing, metric: Metric) -> RunningTrial:
-    """Return a running trial as of its last evaluation."""
     assert standing.state.attempt is not None
     lines = store.read_metrics(standing.state.attempt)
     steps = arm.steps

@@ -65,7 +65,6 @@ def headline(study: StudyStatus) -> Text:
 
 
 def arm_rows(study: StudyStatus) -> list[Text]:
-    """Return a header, then a row for each stage and arm with the number of its trials of each kind."""
     headers = {kind: SHOWN.get(kind, kind) for kind in TRIAL_KINDS if study.counts[kind]}
     labels = [printable(stage.arm) for stage in study.stages]
     for arm in study.arms:
@@ -89,7 +88,6 @@ def running_lines(entries: Sequence[ArmStatus]) -> list[Text]:
 
 
 def running_cells(entry: ArmStatus, trial: RunningTrial) -> tuple[str, str, str, str]:
-    """Return a running trial's name, step, metric and time left. Unknown ones are empty."""
     step = f"step {trial.step:,}"
     if trial.steps is not None:
         step += f"/{trial.steps:,}"
@@ -120,7 +118,6 @@ def queue_reason(trial: QueuedTrial) -> str:
 
 
 def failure_lines(study: StudyStatus, where: str) -> list[Text]:
-    """Return lines about each cause that ended or stopped trials, with arms, seeds and advice."""
     arms_by_cause: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     trials: Counter[tuple[str, str, str]] = Counter()
     for entry in (*study.stages, *study.arms):
@@ -148,7 +145,6 @@ def arm_with_seeds(arm: str, seeds: Sequence[int]) -> str:
 
 
 def ended_lines(entries: Iterable[ArmStatus]) -> list[Text]:
-    """Return lines about jobs that ended before their trials were done, and how to submit the trials again."""
     counts: Counter[str] = Counter()
     resubmitted: list[bool] = []
     for entry in entries:
@@ -186,10 +182,7 @@ def indented_line(text: str) -> Text:
 
 
 def show_live(read: Callable[[], Statuses], where: str) -> Statuses:
-    """Show the status until all studies are settled or Ctrl-C is pressed, and return the last result of `read`.
-
-    Redraws a terminal, or prints at each change.
-    """
+    """Show the status until all studies are settled or Ctrl-C is pressed, and return the last result of `read`."""
     console = Console()
     live = Live(
         console=console,

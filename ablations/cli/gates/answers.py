@@ -15,7 +15,6 @@ from results.units import amount_text
 
 
 def answer_json(proposed: Proposed, stream: str, runs: Path) -> dict[str, Any]:
-    """Return a proposal and its last answer as fields for --json."""
     proposal, look = proposed.proposal, proposed.last
     measured = decisions.fresh_change(proposal, runs) if proposed.is_kept else None
     return {
@@ -41,7 +40,6 @@ def answer_json(proposed: Proposed, stream: str, runs: Path) -> dict[str, Any]:
 
 
 def next_json(proposed: Proposed, runs: Path) -> dict[str, Any] | None:
-    """Return what the next step takes, or None if there is none."""
     if proposed.decision is not None:
         return None
     seeds = proposed.proposal.seeds_of_step(decisions.next_step(proposed))
@@ -58,7 +56,6 @@ def estimate_json(measured: Estimate | None) -> dict[str, Any] | None:
 
 
 def answer_text(content: dict[str, Any], metric: Metric) -> str:
-    """Return a proposal and its last answer as text. content: the result of `answer_json`."""
     lines = [
         f"{content['answer']}: {content['candidate']} instead of {content['baseline']}",
         f"  {content['reason']} (proposal {content['proposal']} of stream {content['stream']})",
@@ -74,7 +71,6 @@ def answer_text(content: dict[str, Any], metric: Metric) -> str:
 
 
 def change_text(content: dict[str, Any], metric: Metric) -> str:
-    """Return a difference with its interval and n as text."""
     text = f"{metric.signed_text(content['difference'])}{metric.unit_of_difference}"
     if content["ci95"] is not None:
         low, high = metric.signed_interval(content["ci95"])
@@ -96,15 +92,14 @@ def next_text(following: dict[str, Any] | None, where: str) -> str:
 
 
 def show_log(runs: Path, as_json: bool) -> None:
-    """Print all proposals of all streams. Raises ValueError if there are none."""
     streams = gate_files.read_streams(runs)
     if not streams:
         raise ValueError(f"{runs}: no change was proposed there: ablate gate BASELINE CANDIDATE --margin X")
-    logs = [log_json(stream, runs) for stream in streams.values()]
+    logs = {name: log_json(stream, runs) for name, stream in streams.items()}
     if as_json:
-        return show_json(logs)
-    for stream, content in zip(streams.values(), logs, strict=True):
-        print(log_text(stream, content))
+        return show_json([*logs.values()])
+    for name, content in logs.items():
+        print(log_text(streams[name], content))
 
 
 def log_json(stream: Stream, runs: Path) -> dict[str, Any]:
@@ -120,7 +115,7 @@ def log_json(stream: Stream, runs: Path) -> dict[str, Any]:
 
 def log_text(stream: Stream, content: dict[str, Any]) -> str:
     metric = decisions.metric_of(stream.proposals[0].proposal)
-    lines = [answer_text(one, metric) for one in content["proposals"]]
+    lines = [answer_text(answered, metric) for answered in content["proposals"]]
     if content["total"]:
         kept = amount_text(len(stream.kept), "kept change")
         text = change_text(content["total"], metric)

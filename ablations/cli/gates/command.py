@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ablations.cli.answer import FAILED, show_json
+from ablations.cli.answer import FAILED, show
 from ablations.cli.gates import answers
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import data_folders, folder_options, make_place, source_path
@@ -37,25 +37,18 @@ def gate(
         str | None, typer.Argument(metavar="CANDIDATE", help="The change: settings, or a recipe.")
     ] = None,
     margin: Annotated[
-        float | None,
-        typer.Option(
-            "--margin", metavar="X", help="The smallest gain that is worth a change.", show_default="the recipe's"
-        ),
+        float | None, parameters.option("X", "The smallest gain that is worth a change.", "the recipe's")
     ] = None,
     recipe: parameters.RecipeName = None,
-    metric: Annotated[
-        str, typer.Option("--metric", metavar="NAME", help="The metric.", show_default="the recipe's")
-    ] = "",
+    metric: Annotated[str, parameters.option("NAME", "The metric.", "the recipe's")] = "",
     code: Annotated[
         list[str] | None,
-        typer.Option(
-            "--code", metavar="DIR|REVISION", help="Give it twice: the baseline's code and the candidate's code."
-        ),
+        parameters.option("DIR|REVISION", "Give it twice: the baseline's code and the candidate's code."),
     ] = None,
-    steps: Annotated[str, typer.Option("--steps", metavar="N,N", help="Seeds at the end of each step.")] = "5,10,20,40",
-    stream: Annotated[str, typer.Option("--stream", metavar="NAME", help="The stream of proposals.")] = "main",
-    until_decided: Annotated[bool, typer.Option("--until-decided", help="Take all steps that are needed.")] = False,
-    log: Annotated[bool, typer.Option("--log", help="Show all proposals, and estimates of what was kept.")] = False,
+    steps: Annotated[str, parameters.option("N,N", "Seeds at the end of each step.")] = "5,10,20,40",
+    stream: Annotated[str, parameters.option("NAME", "The stream of proposals.")] = "main",
+    until_decided: Annotated[bool, parameters.flag("--until-decided", "Take all steps that are needed.")] = False,
+    log: Annotated[bool, parameters.flag("--log", "Show all proposals, and estimates of what was kept.")] = False,
     runs: parameters.Runs = None,
     workers: parameters.Workers = None,
     plugin: parameters.Plugins = None,
@@ -102,11 +95,8 @@ def gate(
                 raise
     content = answers.answer_json(proposed, stream, place.runs)
     content["next"] = answers.next_json(proposed, place.runs)
-    if as_json:
-        show_json([content])
-    else:
-        print(answers.answer_text(content, decisions.metric_of(proposal)))
-        print(answers.next_text(content["next"], folder_options(runs)))
+    next_step = answers.next_text(content["next"], folder_options(runs))
+    show(content, f"{answers.answer_text(content, decisions.metric_of(proposal))}\n{next_step}", as_json)
     raise typer.Exit(STATUSES[proposed.last.answer])
 
 
@@ -158,7 +148,6 @@ def checked_margin(margin: float | None, baseline: Side) -> float:
 
 
 def parsed_steps(text: str) -> list[int]:
-    """Return the number of seeds at the end of each step. Raises ValueError unless they grow, from 2 at least."""
     numbers = text.split(",")
     steps = [int(number) for number in numbers if number.strip().isdecimal()]
     if len(steps) < len(numbers) or sorted({*steps}) != steps or not 2 <= steps[0] <= steps[-1] <= 10_000:
@@ -179,7 +168,6 @@ def check_step(proposal: Proposal, seeds: Sequence[int], place: Place, max_hours
 
 
 def train(proposal: Proposal, seeds: Sequence[int], what: str, place: Place, workers: int | None) -> None:
-    """Train the trials of both sides that are not over. Raises Exit unless all are then over."""
     todo = decisions.seed_jobs(proposal, seeds)
     left = decisions.unfinished(todo, place.runs)
     if left:

@@ -6,7 +6,6 @@ import tempfile
 import tomllib
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ablations.cli.inputs.words import refuse_csv
 from ablations.execution.launch import Place
@@ -17,9 +16,7 @@ from ablations.trainables.vit.commands.data_folders import data_folders as data_
 from commonfloor.files import check_hard_links
 from commonfloor.messages import reason
 from commonfloor.options import ConfigError, Options
-
-if TYPE_CHECKING:
-    from slurm.profile import Profile
+from slurm.profile import Profile
 
 
 class AblateToml(Options):
@@ -35,10 +32,6 @@ class AblateToml(Options):
 
 
 def read_ablate_toml() -> AblateToml:
-    """Return the settings in ./ablate.toml, or the defaults.
-
-    Raises a ValueError that names file and key if the file cannot be read or a key is invalid.
-    """
     path = Path("ablate.toml")
     try:
         text = path.read_text(encoding="utf-8")
@@ -71,10 +64,7 @@ def scratch(folder: str | None) -> Path | None:
 
 
 def source_path(source: Path | None) -> Path:
-    """Return the run directory or exported file to read: --runs, or the directory in ablate.toml.
-
-    Raises ValueError if it is a .csv file or a bundle.
-    """
+    """Return the run directory or exported file to read: --runs, or the directory in ablate.toml."""
     if source is not None:
         refuse_csv(source)
         if bundle_files.is_bundle(source):
@@ -99,10 +89,7 @@ def folder_options(runs: Path | None = None, data_dir: Path | None = None) -> st
 
 
 def data_home(data_dir: Path | None) -> Path:
-    """Return the folder in which new data sets are stored, and let this process read from there.
-
-    Raises ValueError if none of --data-dir, ablate.toml and ABLATE_DATA names a folder.
-    """
+    """Return the folder in which new data sets are stored, and let this process read from there."""
     data_folders(data_dir).use()
     if not os.environ.get("ABLATE_DATA"):
         raise ValueError("say where: --data-dir DIR, or set ABLATE_DATA")
@@ -120,7 +107,6 @@ def load_plugins(files: list[Path] | None) -> dict[str, str]:
 
 
 def imported_files(files: Collection[str]) -> dict[str, list[str]]:
-    """Return plug-in -> the local files that it imports. files: loaded plug-ins."""
     if not files:
         return {}
     from ablations.trainables.vit import plugins  # imported here because it loads torch
@@ -137,13 +123,9 @@ def make_place(
     plugin: list[Path] | None,
     checkpoints: str | None = None,
     keep_weights: Keep | None = None,
-    profile: "Profile | None" = None,
+    profile: Profile | None = None,
 ) -> Place:
-    """Return the directories and settings of a command's workers, from its options, its profile or ablate.toml.
-
-    Loads the plug-ins, and lets this process and its children find the data. Raises ValueError if --runs is a file, or
-    if --checkpoints or a plug-in is invalid.
-    """
+    """Return the directories and settings of a command's workers, from its options, its profile or ablate.toml."""
     here = read_ablate_toml()
     if profile is not None:
         checkpoints = checkpoints or profile.checkpoints

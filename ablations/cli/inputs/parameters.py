@@ -12,29 +12,36 @@ from results.tables.formats import TableFormat
 
 
 def completion(kind: str) -> Callable[[str], list[str]]:
-    def completed(incomplete: str) -> list[str]:
-        return [name for name in naming.packaged_names(kind) if name.startswith(incomplete)]
-
-    return completed
+    return lambda incomplete: [name for name in naming.packaged_names(kind) if name.startswith(incomplete)]
 
 
 studies, recipes = completion("studies"), completion("recipes")
 
 
+def option(metavar: str | None, help: str, default: str | bool = True, *flags: str, **limits: Any) -> Any:
+    """Return an option. default: what the help shows instead of the default. flags: unless named as the parameter."""
+    return typer.Option(*flags, metavar=metavar, help=help, show_default=default, **limits)
+
+
+def flag(name: str, help: str, *short: str) -> Any:
+    """Return an option without a value, and without its opposite --no-NAME."""
+    return typer.Option(name, *short, help=help)
+
+
 def recipe_option(help: str, default: str | bool = True) -> Any:
-    return typer.Option("--recipe", "-r", metavar="NAME|FILE", help=help, show_default=default, autocompletion=recipes)
+    return option("NAME|FILE", help, default, "--recipe", "-r", autocompletion=recipes)
 
 
 def profile_option(help: str, default: str) -> Any:
-    return typer.Option("--profile", "-p", metavar="NAME|FILE", help=help, show_default=default)
+    return option("NAME|FILE", help, default, "--profile", "-p")
 
 
 def runs_option(metavar: str, help: str) -> Any:
-    return typer.Option("--runs", "-d", metavar=metavar, help=help, show_default="runs")
+    return option(metavar, help, "runs", "--runs", "-d")
 
 
 def out_option(metavar: str, help: str, default: str | bool = True) -> Any:
-    return typer.Option("--out", "-o", metavar=metavar, help=help, show_default=default)
+    return option(metavar, help, default, "--out", "-o")
 
 
 def refuse_options(context: typer.Context, words: list[str] | None) -> list[str] | None:
@@ -88,93 +95,49 @@ RecipeNames = Annotated[
 ]
 Format = Annotated[TableFormat, typer.Option("--format", "-f", help="The output format.")]
 StyleFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--style", metavar="FILE", help="A YAML file with size, fonts, colours, order, labels, digits and title."
-    ),
+    Path | None, option("FILE", "A YAML file with size, fonts, colours, order, labels, digits and title.")
 ]
 Runs = Annotated[Path | None, runs_option("DIR", "The run directory.")]
 Source = Annotated[Path | None, runs_option("DIR|FILE", "A run directory, or a file that `ablate export` wrote.")]
-Seeds = Annotated[
-    int | None,
-    typer.Option("--seeds", "-s", metavar="N", min=1, max=10_000, help="Seeds per arm.", show_default="the recipe's"),
-]
-PlanName = Annotated[
-    str,
-    typer.Option(
-        "--name",
-        metavar="NAME",
-        help="The name of the results, for one study.",
-        show_default="STUDY@RECIPE[,KEY=VALUE...]",
-    ),
-]
+Seeds = Annotated[int | None, option("N", "Seeds per arm.", "the recipe's", "--seeds", "-s", min=1, max=10_000)]
+PlanName = Annotated[str, option("NAME", "The name of the results, for one study.", "STUDY@RECIPE[,KEY=VALUE...]")]
 ArmGlobs = Annotated[
     list[str],
-    typer.Option(
-        *("--arm", "-a"),
-        metavar="GLOB",
-        help="Only arms whose names match, such as 'position=*'. Repeatable.",
-        show_default="all",
-    ),
+    option("GLOB", "Only arms whose names match, such as 'position=*'. Repeatable.", "all", "--arm", "-a"),
 ]
 ALL_ARMS = list(naming.ALL_ARMS)
-Plugins = Annotated[
-    list[Path] | None, typer.Option("--plugin", metavar="FILE", help="A Python file with your own parts. Repeatable.")
-]
-DataDir = Annotated[
-    Path | None,
-    typer.Option("--data-dir", metavar="DIR", help="The folder of data sets, searched before all other places."),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Interim = Annotated[
-    bool, typer.Option("--interim", help="Show marked verdicts even before all planned trials are done.")
-]
-Prune = Annotated[bool, typer.Option("--prune", help="Forget arms and seeds planned earlier; their results stay.")]
-SealFile = Annotated[
-    Path | None,
-    typer.Option("--seal", metavar="FILE", help="A deposited seal, with which the results are compared."),
-]
+Plugins = Annotated[list[Path] | None, option("FILE", "A Python file with your own parts. Repeatable.")]
+DataDir = Annotated[Path | None, option("DIR", "The folder of data sets, searched before all other places.")]
+AsJson = Annotated[bool, flag("--json", "Print JSON, for programs.")]
+Interim = Annotated[bool, flag("--interim", "Show marked verdicts even before all planned trials are done.")]
+Prune = Annotated[bool, flag("--prune", "Forget arms and seeds planned earlier; their results stay.")]
+SealFile = Annotated[Path | None, option("FILE", "A deposited seal, with which the results are compared.")]
 Race = Annotated[
     bool,
-    typer.Option(
-        "--race", help="Let arms that can hardly become better take no more seeds. Declare it before the first result."
-    ),
+    flag("--race", "Let arms that can hardly become better take no more seeds. Declare it before the first result."),
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if a planned trial has no result.")]
-Checkpoints = Annotated[
-    str | None,
-    typer.Option(
-        "--checkpoints", metavar="DIR", help="Scratch space for checkpoints.", show_default="the run directory"
-    ),
-]
+Strict = Annotated[bool, flag("--strict", "Exit with 1 if a planned trial has no result.")]
+Checkpoints = Annotated[str | None, option("DIR", "Scratch space for checkpoints.", "the run directory")]
 Keeping = Annotated[
     Keep | None, typer.Option("--keep-weights", help="Which trials keep their final weights.", show_default="all")
 ]
 Workers = Annotated[
     int | None,
-    typer.Option(
+    option(
+        "N",
+        "How many trials run at once, at most; several may share a GPU.",
+        "one per GPU, else one per core; login node: 2",
         *("--jobs", "-j", "--workers"),
-        metavar="N",
         min=1,
-        help="How many trials run at once, at most; several may share a GPU.",
-        show_default="one per GPU, else one per core; login node: 2",
     ),
 ]
 Sources = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--from",
-        metavar="FILE|DIR",
-        help="Take finished trials of an export or of another run directory. Repeatable.",
-    ),
+    option("FILE|DIR", "Take finished trials of an export or of another run directory. Repeatable.", True, "--from"),
 ]
 NoProbe = Annotated[
-    bool,
-    typer.Option("--no-probe", help="Skip the probes, which show that the seed and the settings of your code count."),
+    bool, flag("--no-probe", "Skip the probes, which show that the seed and the settings of your code count.")
 ]
 MaxHours = Annotated[
-    float | None,
-    typer.Option(
-        "--max-hours", metavar="HOURS", min=0, help="Refuse to start if the trials would take more device hours."
-    ),
+    float | None, option("HOURS", "Refuse to start if the trials would take more device hours.", min=0)
 ]

@@ -7,17 +7,8 @@ from pathlib import Path
 from ablations.cli.inputs.directories import data_folders
 from ablations.cli.inputs.words import Request
 from ablations.jobs import jobs
-from ablations.study.naming import (
-    ALL_ARMS,
-    RECIPE,
-    PlanIdentity,
-    as_words,
-    assignments,
-    only_name,
-    packaged_names,
-    stem,
-    with_settings,
-)
+from ablations.study import naming
+from ablations.study.naming import PlanIdentity, assignments, stem
 from ablations.study.reading import find_file
 from ablations.trainables.trainable import is_trial_id
 from results import store
@@ -27,12 +18,9 @@ from results.store.schemas import Plan
 
 
 def plan_names(asked: Request, source: Path) -> list[str]:
-    """Return the names of the plans that a command's words stand for. An empty list means all plans.
+    """Return the names of the plans that a command's words stand for, even of none that exists; [] means all plans.
 
-    Returns a name even if there is no such plan. Without --recipe, a study is on the default recipe or, if it has no
-    plan on this, on the only recipe with one. source: a run directory or an exported file. Raises ValueError if the
-    words set the margin, or the export is damaged. Also raises it if a study has several plans but none on the default
-    recipe.
+    Without --recipe, a study is on the default recipe or, if it has no plan on this, on the only recipe with one.
     """
     if asked.margin is not None:
         raise ValueError(f"margin={asked.margin}: is declared before results are read: give it to `ablate run`")
@@ -42,7 +30,7 @@ def plan_names(asked: Request, source: Path) -> list[str]:
     existing = existing_names(source)
     names = []
     for word in asked.studies:
-        recipe = stem(asked.recipe or RECIPE)
+        recipe = stem(asked.recipe or naming.RECIPE)
         trainable = planned_trainable(stem(word), recipe, source) if overrides else ""
         identity = PlanIdentity(stem(word), recipe, overrides, trainable)
         if "@" in word or word in existing:
@@ -55,7 +43,6 @@ def plan_names(asked: Request, source: Path) -> list[str]:
 
 
 def planned_trainable(study: str, recipe: str, source: Path) -> str:
-    """Return the trainable of the plans of a study on a recipe, or "" if there is no such plan."""
     for plan in existing_plans(source):
         if (plan.study, plan.recipe) == (study, recipe):
             return plan.trainable
@@ -69,11 +56,7 @@ def name_on_disk(word: str, existing: Collection[str]) -> str:
 
 
 def name_by_content(identity: PlanIdentity, any_recipe: bool, source: Path) -> str:
-    """Return the name of the plan with an identity, or else the name that it would have.
-
-    any_recipe: whether the only plan on another recipe counts if none is on this one. Raises the error of `only_name`
-    if several plans match.
-    """
+    """Return the name of the plan with an identity, or else the name that it would have."""
     plans = existing_plans(source)
     names = [plan.name for plan in plans if identity.is_of(plan)]
     if not names and any_recipe:
@@ -81,7 +64,7 @@ def name_by_content(identity: PlanIdentity, any_recipe: bool, source: Path) -> s
         damaged = {*existing_names(source)} - {plan.name for plan in plans}
         start = f"{identity.study}@"
         names += [name for name in sorted(damaged) if name.startswith(start) and name.endswith(identity.suffix)]
-    return only_name(names, identity.overrides, plans, source) if names else identity.name
+    return naming.only_name(names, identity.overrides, plans, source) if names else identity.name
 
 
 def existing_names(source: Path) -> list[str]:
@@ -101,10 +84,6 @@ def existing_plans(source: Path) -> list[Plan]:
 
 
 def checked_names(asked: Request, source: Path) -> list[str]:
-    """Return the names that `plan_names` returns, after a check that each study was planned as asked.
-
-    Raises ValueError if a study has no such plan. Unknown names pass, and all names if there is no plan.
-    """
     names = plan_names(asked, source)
     existing = existing_names(source)
     if names and existing:
@@ -122,12 +101,12 @@ def refuse_unplanned(word: str, name: str, asked: Request, source: Path) -> None
     is_file = stem(word) != word
     if is_file and not of_study:
         find_file("studies", word)  # raises its error if it does not exist
-    elif not of_study and study not in packaged_names("studies"):
+    elif not of_study and study not in naming.packaged_names("studies"):
         return
     shown = name
-    command = f"ablate run {as_words(word)}"
+    command = f"ablate run {naming.as_words(word)}"
     if "@" not in word:
-        shown = study if of_study and asked.recipe is None else as_words(name).partition(" ")[0]
+        shown = study if of_study and asked.recipe is None else naming.as_words(name).partition(" ")[0]
         settings = learned_settings(asked.overrides, of_study[0].trainable if of_study else "")
         if settings:
             shown += f" with {assignments(settings, ', ')}"
@@ -136,20 +115,16 @@ def refuse_unplanned(word: str, name: str, asked: Request, source: Path) -> None
     if varied:
         why = f"the study varies {' and '.join(sorted(varied))}: its table has every value"
         raise ValueError(f"{shown}: was not run in {source}: {why}")
-    existing = with_settings(existing_names(source), plans)
+    existing = naming.with_settings(existing_names(source), plans)
     raise ValueError(f"{shown}: was not run in {source} (there: {existing}): `{command}` first")
 
 
 def named_plans(runs: Path, asked: Request) -> plan_files.Plans:
-    """Return the plans in a run directory that a command names. Raises ValueError if one was not run or is damaged."""
     return plan_files.named_plans(runs, checked_names(asked, runs))
 
 
-def trial_ids(runs: Path, asked: Request, arms: Sequence[str] = ALL_ARMS) -> list[str]:
-    """Return the ids of the trials that a command names by id, or by study and patterns of arm names.
-
-    Words that are no ids of existing trials are taken as studies.
-    """
+def trial_ids(runs: Path, asked: Request, arms: Sequence[str]) -> list[str]:
+    """Return the ids of the trials that a command names by id, or by study and patterns of arm names."""
     ids: list[str] = []
     studies: list[str] = []
     for word in asked.studies:

@@ -36,11 +36,7 @@ from slurm.profile import Profile
 
 
 def expand_plan_names(asked: Request, runs: Path) -> Request:
-    """Return the request with studies in place of names of plans such as demo@digits, and with the recipe in these.
-
-    A plan in the run directory `runs` also gives its study's file, its settings and its margin. Raises ValueError if a
-    plan's settings are unknown, or if the names, or a name and --recipe, differ in the recipe or in settings.
-    """
+    """Return the request with studies in place of names of plans such as demo@digits, and with the recipe in these."""
     planned = plan_files.planned_names(runs)
     words = [name_on_disk(word, planned) for word in asked.studies]
     names = [word for word in words if ("@" in word and stem(word) == word) or word in planned]
@@ -74,10 +70,6 @@ def named_run(name: str, plan: Plan | None, runs: Path) -> Request:
 
 
 def designs(asked: Request, data_dir: Path | None) -> list[Design]:
-    """Return a design for each study that a command names, with image folders as paths.
-
-    Raises ValueError if no study is named, or if ablate.toml, the recipe, a study or a setting is invalid.
-    """
     folders = data_folders(data_dir)
     recipe = read_recipe(asked.recipe or RECIPE)
     recipe = recipe.model_copy(update=folders.resolve(dict(recipe)))
@@ -91,10 +83,6 @@ def designs(asked: Request, data_dir: Path | None) -> list[Design]:
 
 
 def study_names(asked: Request) -> list[str]:
-    """Return the names or files of the studies without duplicates. `all` stands for every packaged study.
-
-    Raises ValueError if the command names no study.
-    """
     if not asked.studies:
         single = "; for one model: `ablate train KEY=VALUE`" if asked.overrides else ""
         raise ValueError("name a study (`ablate list` shows them), a .yaml file, or 'all'" + single)
@@ -134,7 +122,6 @@ def warn_of_queued_trials(old: Plan, plan: Plan, runs: Path) -> None:
 
 
 def is_over(plan: Plan, runs: Path) -> bool:
-    """Return whether no trial of a plan is left to run."""
     standings = Standings(runs)
     return all(job.standing(standings).is_over for job in open_jobs(runs, [plan]))
 
@@ -150,11 +137,7 @@ def prepare_plans(
     stated: bool = False,
     race: bool = False,
 ) -> list[Plan]:
-    """Return the plans to run, merged with earlier plans on disk. Each plan records the command's arguments.
-
-    given_name: the option --name, or "". stated: whether the recipe's facts about a pack suffice if the pack is
-    missing. race: whether the studies race, whatever their files say. Writes nothing but notes on standard error.
-    """
+    """Return the plans to run, merged with earlier ones. stated: whether a recipe's facts about a pack suffice."""
     typed = parse_words(words, recipe)
     if given_name and len(typed.studies) > 1:
         raise ValueError(f"--name {given_name}: is one study's: name one study, or leave --name out")
@@ -229,7 +212,6 @@ def track_planning(studies: Sequence[Design]) -> Iterator[Design]:
 
 
 def absolute_name(name: str) -> str:
-    """Return the name of a study or recipe, or the absolute path of its file."""
     refuse_other_encodings(name)
     if stem(name) == name:
         return name
@@ -237,25 +219,18 @@ def absolute_name(name: str) -> str:
 
 
 def slurm_profile(name: str, recipe: str | None) -> Profile:
-    """Return a SLURM profile, given its name or file. The recipe's resources fill the keys that the profile omits.
-
-    Raises ValueError if the profile or the recipe is unknown or invalid.
-    """
+    """Return a SLURM profile, given its name or file. The recipe's resources fill the keys that the profile omits."""
     return read_profile(name, read_recipe(recipe or RECIPE).resources)
 
 
 def offers(sources: Sequence[Path] | None, jobs: Iterable[Job], runs: Path) -> list[merging.Offer]:
-    """Return what the sources of --from have for the jobs. Raises the errors of `merging.offers`."""
     for source in sources or ():
         refuse_csv(source)
     return merging.offers(sources or (), jobs, runs)
 
 
 def take_from(sources: Sequence[Path] | None, jobs: Iterable[Job], runs: Path, plans: Iterable[Plan]) -> None:
-    """Write the trials that the sources of --from have of the jobs into the run directory, and say how many.
-
-    Raises ValueError if a plan is a race.
-    """
+    """Write the trials that the sources of --from have of the jobs into the run directory, and say how many."""
     racing = [plan.name for plan in plans if plan.race]
     if sources and racing:
         raise ValueError(f"--from: {racing[0]} is a race, which is declared before there are results: leave --from out")
@@ -279,7 +254,6 @@ def ensure_trainable(jobs: list[Job], place: Place) -> None:
 
 
 def ensure_machine(jobs: Iterable[Job]) -> None:
-    """Raise ValueError if this machine lacks the GPU or memory to train a trial."""
     for job in jobs:
         find(job.trainable).check_machine(job.config, job.description)
 

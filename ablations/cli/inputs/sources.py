@@ -28,11 +28,7 @@ MANY = 12  # maximum number of names that are listed
 def named_results(
     source: Path | None, words: list[str] | None, recipe_name: str | None, *, for_tables: bool = False
 ) -> tuple[list[StudyResults], list[ValueError]]:
-    """Return the results of the studies that a command names, and the errors of damaged plans that no word names.
-
-    for_tables: whether to read only what tables need from a run directory. Raises ValueError if a study was not run
-    with the given settings, or if the source is missing, empty, damaged or too new.
-    """
+    """Return the results of the studies that a command names, and the errors of damaged plans that no word names."""
     path = source_path(source)
     parts = record.FOR_TABLES if for_tables else record.PARTS
     return load_readable(path, checked_names(parse_words(words, recipe_name), path), parts)
@@ -41,11 +37,7 @@ def named_results(
 def results_on_recipes(
     source: Path | None, words: list[str] | None, recipes: list[str]
 ) -> tuple[list[StudyResults], list[ValueError]]:
-    """Return the studies' results on several recipes, and the errors of damaged plans that no word names.
-
-    Only what tables need is read. With two or more recipes, results are ordered by study, then as in `recipes`. Without
-    any, the recipe is the default, as in `named_results`, whose errors are raised.
-    """
+    """Return the studies' results on several recipes, and the errors of damaged plans that no word names."""
     if len(recipes) < 2:
         return named_results(source, words, recipes[0] if recipes else None, for_tables=True)
     wanted = list(dict.fromkeys(map(stem, recipes)))
@@ -62,10 +54,6 @@ def results_on_recipes(
 
 
 def with_seal(studies: Sequence[StudyResults], file: Path | None) -> list[StudyResults]:
-    """Return the results with the seal in a file, if one is given.
-
-    Raises ValueError if it is damaged, or no seal of one of the studies.
-    """
     if file is None:
         return list(studies)
     seal = seals.read_file(file)
@@ -76,11 +64,7 @@ def with_seal(studies: Sequence[StudyResults], file: Path | None) -> list[StudyR
 
 
 def styled(file: Path | None, source: Path) -> AbstractContextManager[None]:
-    """Return a context manager that applies a style file, if given, until the block ends.
-
-    Warns on standard error about names in the file that no study in `source` has. Raises ValueError if the file cannot
-    be read, or if a key or a value in it is not allowed.
-    """
+    """Return a context manager that applies a style file, if given, until the block ends."""
     if file is None:
         return contextlib.nullcontext()
     content = strict_yaml.read(file)
@@ -129,10 +113,7 @@ def known_names(plan: Plan) -> Iterator[str]:
 
 
 def alternatives(name: str, known: Sequence[str]) -> str:
-    """Return a suggestion, in parentheses, for a name in a style file that no study has.
-
-    It lists the known values of KEY if `name` is KEY or KEY=VALUE, else a similar name, or else the first known names.
-    """
+    """Return a suggestion, in parentheses, for a name in a style file that no study has."""
     values_of_key = f"{name.partition('=')[0]}="
     listed = [other for other in known if other.startswith(values_of_key) and "," not in other]
     if listed and "," not in name:

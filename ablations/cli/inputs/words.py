@@ -2,14 +2,13 @@
 
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from ablations.study import key_checks, strict_yaml
-from ablations.study.naming import RECIPE, packaged_names, stem
+from ablations.study.naming import RECIPE
 from ablations.study.reading import read_recipe
 from ablations.trainables.trainable import VIT, Trainable, find
 from commonfloor.messages import spelling_hint, unknown_key, usual_name
@@ -19,7 +18,6 @@ from results.store.schemas.metrics import checked_margin
 
 PATHS = ("data", "init_from", "teacher")  # settings whose values may be paths, which may contain commas
 SEVERAL = re.compile(r"(?:choice|range|grid)\((.*)\)|\[(.*)\]|(.*,.*)", re.DOTALL)
-OPTIONS = ("seeds", "data_dir", "data-dir")  # written as settings, these look like the settings seed and data
 SEED_RANGE = re.compile(r"\d+(?:-|\.\.|:)\d+|range\(.*\)")
 
 
@@ -38,11 +36,7 @@ class Request:
         return {} if self.margin is None else {"margin": self.margin}
 
     def check_overrides(self) -> None:
-        """Raise ValueError if a setting of the command line is unknown or has an invalid value.
-
-        What only resolving knows is left to it: names of variants, options such as `position.base`, settings of stages
-        such as `pretrain.lr`, and combinations.
-        """
+        """Raise ValueError if a setting of the command line is unknown or has an invalid value."""
         if not self.overrides:
             return
         trainable = find(read_recipe(self.recipe or RECIPE).trainable)
@@ -54,7 +48,6 @@ class Request:
         trainable.check_settings(self.overrides)
 
     def refuse_several_values(self, key: str, value: Any, trainable: Trainable) -> None:
-        """Raise ValueError if a setting is given several values, with the study that compares them."""
         values = several_values(key, value, trainable)
         listed = ", ".join(values)
         given = f"{key}={value}"
@@ -82,10 +75,7 @@ class Request:
 
 
 def several_values(key: str, value: Any, trainable: Trainable) -> list[str]:
-    """Return the values that are meant by a list or by text such as "1e-3,1e-4" or "choice(a,b)", or [] for one value.
-
-    Each value is valid by itself. A comma in a path is a part of it.
-    """
+    """Return the values meant by a list or by text such as "1e-3,1e-4" or "choice(a,b)", or [] for one value."""
     several = SEVERAL.fullmatch(str(value))
     if not several:
         return []
@@ -104,10 +94,6 @@ def several_values(key: str, value: Any, trainable: Trainable) -> list[str]:
 
 
 def parse_words(words: Iterable[str] | None, recipe: str | None = None) -> Request:
-    """Return the request of a command line. Raises ValueError if a setting or the margin is invalid or given twice.
-
-    recipe: the option --recipe.
-    """
     studies: list[str] = []
     overrides: dict[str, Any] = {}
     for word in words or ():
@@ -128,7 +114,6 @@ def parse_words(words: Iterable[str] | None, recipe: str | None = None) -> Reque
 
 
 def is_setting(word: str) -> bool:
-    """Return whether a word is a setting of ViTs, as usually spelled."""
     return usual_name(word) in find(VIT).keys
 
 
@@ -136,33 +121,6 @@ def is_assignment(word: str) -> bool:
     """Return whether a word is key=value, not a file or the name of a plan with settings."""
     key, equals, _ = word.partition("=")
     return bool(equals) and word != "=" and "@" not in key and not word.endswith((".yaml", ".yml"))
-
-
-def check_arguments(arguments: Sequence[str]) -> None:
-    """Raise ValueError if a setting among a command's unparsed arguments is wrong.
-
-    Options, and words after an option, which may be its value, are left to the command. So is all if a word may be the
-    name of a plan, which tells the recipe and with it what the settings are.
-    """
-    recipe = None
-    words = []
-    for before, word in pairwise(["", *arguments]):
-        if before in ("--recipe", "-r"):
-            recipe = word
-        elif word.startswith(("--recipe=", "-r")) and word != "-r":
-            recipe = word.removeprefix("--recipe=").removeprefix("-r")
-        elif not before.startswith("-") | word.startswith("-") and word.partition("=")[0] not in OPTIONS:
-            words.append(word)
-    if Path("ablate.toml").exists() or any(word.startswith("--plugin") for word in arguments):
-        words = [word for word in words if not word.startswith("model=")]  # a plug-in may add it, and is not loaded yet
-    request = parse_words(words, recipe)
-    if recipe is not None or all(map(is_study, request.studies)):
-        request.check_overrides()
-
-
-def is_study(word: str) -> bool:
-    """Return whether a word is the file or the name of a study, not the name of a plan."""
-    return word == "all" or stem(word) != word or word in packaged_names("studies")
 
 
 def check_word(word: str) -> None:
@@ -192,7 +150,6 @@ def check_word(word: str) -> None:
 
 
 def refuse_csv(source: Path) -> None:
-    """Raise ValueError if results are to be read from a .csv file."""
     if source.suffix.lower() == ".csv":
         raise ValueError(
             f"{source}: a .csv is for other programs: results are read from a run directory, or from the file that "
@@ -201,7 +158,6 @@ def refuse_csv(source: Path) -> None:
 
 
 def refuse_other_encodings(word: str) -> None:
-    """Raise ValueError if a word is not UTF-8: names and settings are written to JSON, YAML and HTML."""
     try:
         word.encode()
     except UnicodeEncodeError:
@@ -209,7 +165,6 @@ def refuse_other_encodings(word: str) -> None:
 
 
 def check_assignment(word: str, key: str, value: Any) -> None:
-    """Raise ValueError if `key=value` has two equals signs or no value."""
     if isinstance(value, str) and value.startswith("="):
         raise ValueError(f"{word}: write one equals sign: {key}={value.lstrip('=')}")
     if value == "" and key not in ("model", "position_at"):  # these two may be empty
