@@ -1,9 +1,6 @@
-"""The augmentations of the setting `augment`. To add an augmentation, write a class and add it to AUGMENT.
+"""The augmentations of the setting `augment`. `flip+randaugment` joins two of them, from left to right.
 
-`flip+randaugment` joins augmentations of the table, from left to right.
-
-Every random choice depends only on the image's key, which combines the seed, the epoch and the index in the dataset.
-Neither batching nor resuming changes a choice. Random numbers are drawn on the CPU. Images stay on their device.
+Every random choice depends only on the image's key, and is drawn on the CPU. Images stay on their device.
 """
 
 from functools import cache
@@ -17,11 +14,8 @@ from commonfloor.options import ConfigError
 from vitcore.data.augment_stages import (
     LARGE,
     WHITE,
-    AutoAugmentOptions,
-    BoxOptions,
     Distortion,
     PolicyDistortion,
-    RandAugmentOptions,
     RandomBox,
     RandomDistortion,
     RandomFlip,
@@ -31,7 +25,6 @@ from vitcore.data.augment_stages import (
     ThreeAugmentOptions,
     ThreeDistortions,
     TimmDistortion,
-    TimmRandAugmentOptions,
     TrivialDistortion,
 )
 from vitcore.data.lookup import describe
@@ -43,8 +36,7 @@ from vitcore.variant import Variant
 class Augment(Variant):
     """Base class of augmentations, which turn uint8 images (B, C, H, W) into uint8 images on the same device.
 
-    cuts: whether the augmentation takes images as stored and crops them to `image_size`. If not, it takes images as
-    evaluation sees them: center crops for a pack.
+    cuts: whether images are taken as stored and cropped to `image_size`, or taken as evaluation sees them.
     """
 
     slot = "augment"
@@ -58,13 +50,17 @@ class Augment(Variant):
 
 
 class Staged(Augment):
-    """Base class of augmentations that apply `stages` one after another.
+    """Base class of augmentations that apply `stages` one after another. Their options are those of the stages.
 
-    All random numbers are drawn before an image is changed, so that a CUDA graph can hold the augmentation. A subclass
-    that overrides `__call__` is never put in a graph.
+    All random numbers are drawn before an image is changed, so that a CUDA graph can hold the augmentation.
     """
 
     stages: ClassVar[tuple[type[Stage], ...]]
+
+    def __init_subclass__(cls) -> None:
+        if "stages" in vars(cls) and "Options" not in vars(cls):
+            schemas = tuple(stage.Options for stage in cls.stages if stage.Options.model_fields)
+            cls.Options = create_model("Options", __base__=schemas or Variant.Options)  # type: ignore[misc]
 
     def __init__(self, config: Settings) -> None:
         options = config.options_of(self.slot, self.Options)
@@ -132,7 +128,6 @@ class Crop(Staged):
     """A crop of image size at a random position in the padded image (arXiv 1512.03385, section 4.2)."""
 
     numerics = 1
-    Options = ShiftOptions
     stages = (RandomShift,)
 
 
@@ -140,7 +135,6 @@ class FlipCrop(Staged):
     """`crop`, then a horizontal flip with probability 1/2 (arXiv 1512.03385, section 4.2)."""
 
     numerics = 1
-    Options = ShiftOptions
     stages = (RandomShift, RandomFlip)
 
 
@@ -148,7 +142,6 @@ class RandAugment(Staged):
     """Random operations at one magnitude (arXiv 1909.13719), as in torchvision.transforms.RandAugment."""
 
     numerics = 1
-    Options = RandAugmentOptions
     stages = (RandomDistortion,)
 
 
@@ -157,9 +150,6 @@ class FlipCropRandAugment(Staged):
 
     numerics = 1
     stages = (RandomShift, RandomFlip, RandomDistortion)
-
-    class Options(ShiftOptions, RandAugmentOptions):
-        """Options of `crop` and of `randaugment`."""
 
 
 class RandomResizedCrop(Staged):
@@ -170,7 +160,6 @@ class RandomResizedCrop(Staged):
 
     numerics = 1
     cuts = True
-    Options = BoxOptions
     stages = (RandomBox,)
 
 
@@ -179,7 +168,6 @@ class FlipRandomResizedCrop(Staged):
 
     numerics = 1
     cuts = True
-    Options = BoxOptions
     stages = (RandomBox, RandomFlip)
 
 
@@ -189,9 +177,6 @@ class FlipRandomResizedCropRandAugment(Staged):
     numerics = 1
     cuts = True
     stages = (RandomBox, RandomFlip, RandomDistortion)
-
-    class Options(BoxOptions, RandAugmentOptions):
-        """Options of `random-resized-crop` and of `randaugment`."""
 
 
 class TrivialAugment(Staged):
@@ -205,7 +190,6 @@ class AutoAugment(Staged):
     """A random pair of operations of a learned policy (arXiv 1805.09501), as in torchvision.transforms.AutoAugment."""
 
     numerics = 1
-    Options = AutoAugmentOptions
     stages = (PolicyDistortion,)
 
 
@@ -217,7 +201,6 @@ class TimmRandAugment(Staged):
     """
 
     numerics = 1
-    Options = TimmRandAugmentOptions
     stages = (TimmDistortion,)
 
 
@@ -230,7 +213,6 @@ class ThreeAugment(Staged):
     """
 
     numerics = 1
-    Options = ThreeAugmentOptions
     stages = (ThreeDistortions,)
 
 
@@ -241,8 +223,6 @@ class CropThreeAugment(Staged):
     stages = (RandomShift, ThreeDistortions)
 
     class Options(ShiftOptions, ThreeAugmentOptions):
-        """Options of `crop` and of `three-augment`."""
-
         fill: Literal["zeros", "reflect"] = "reflect"  #: Content of the padding.
 
 
@@ -256,12 +236,9 @@ class RandomResizedCropThreeAugment(Staged):
     cuts = True
     stages = (RandomBox, ThreeDistortions)
 
-    class Options(BoxOptions, ThreeAugmentOptions):
-        """Options of `random-resized-crop` and of `three-augment`."""
-
 
 class Joined(Staged):
-    """Base class of several augmentations, one after another. kinds: the augmentations."""
+    """Base class of several augmentations of `kinds`, one after another."""
 
     kinds: ClassVar[tuple[type[Staged], ...]]
 
@@ -279,27 +256,23 @@ def joinable(kind: type[Augment]) -> TypeGuard[type[Staged]]:
 def joined(name: str, kinds: tuple[type[Augment], ...]) -> type[Joined]:
     """Return the augmentation `name`, which consists of `kinds`; raise ConfigError if they cannot be joined."""
     stages: list[type[Stage]] = []
-    schemas: list[type[Variant.Options]] = []
+    done: set[str] = set()  # what these stages do
     for part, kind in zip(name.split("+"), kinds, strict=True):
         if not joinable(kind):
             raise ConfigError(f"augment={name}: {part} cannot be joined with others")
         if kind.cuts and stages:
             raise ConfigError(f"augment={name}: {part} has to come first")
-        again = {what for stage in stages for what in stage.does} & {
-            what for stage in kind.stages for what in stage.does
-        }
-        if again:
-            raise ConfigError(f"augment={name}: {part} does again what comes before it: {' and '.join(sorted(again))}")
+        does = set().union(*(stage.does for stage in kind.stages))
+        if done & does:
+            again = " and ".join(sorted(done & does))
+            raise ConfigError(f"augment={name}: {part} does again what comes before it: {again}")
+        done |= does
         stages += kind.stages
-        if kind.Options.model_fields:
-            schemas.append(kind.Options)
-    options = create_model("Options", __base__=tuple(schemas) or Variant.Options)
-    contents = {"kinds": kinds, "stages": tuple(stages), "cuts": kinds[0].cuts, "Options": options}
-    return type("Joined", (Joined,), contents)
+    return type("Joined", (Joined,), {"kinds": kinds, "stages": tuple(stages), "cuts": kinds[0].cuts})
 
 
 class Augmentations(dict[str, type[Augment]]):
-    """Augmentations by name. A name such as `flip+randaugment` stands for several. Only single ones are listed."""
+    """Augmentations by name. A name such as `flip+randaugment` stands for several, which are not listed."""
 
     def __contains__(self, name: object) -> bool:
         return all(dict.__contains__(self, part) for part in str(name).split("+"))

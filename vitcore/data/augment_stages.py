@@ -42,6 +42,7 @@ class Stage:
     number of random choices per image. options: the augmentation's options, including this stage's.
     """
 
+    Options: ClassVar[type[Variant.Options]] = Variant.Options
     does: ClassVar[frozenset[str]]
     draws: int
 
@@ -94,6 +95,7 @@ class ShiftOptions(Variant.Options):
 class RandomShift(Stage):
     """A crop of image size at a random position in the padded image."""
 
+    Options = ShiftOptions
     does = frozenset({"crop"})
     draws = 2  # the top left corner of the crop in the padded image
 
@@ -136,12 +138,12 @@ class BoxOptions(Variant.Options):
 
 
 class RandomBox(Stage):
-    """A random box of the image, resized with antialiasing to `image_size`.
+    """A random box as of torchvision's RandomResizedCrop, resized with antialiasing to `image_size`.
 
-    The box has the distribution of torchvision's RandomResizedCrop with scale=(area, 1) and, for square images,
-    ratio=(1 / ratio, ratio). Both numbers are multiplied by the model's width over its height for others.
+    Its aspect ratio is relative to that of the model's input.
     """
 
+    Options = BoxOptions
     does = frozenset({"resized crop"})
     draws = 4  # top, left, height and width of the box
 
@@ -166,10 +168,7 @@ class RandomBox(Stage):
 
 
 def center_crop(images: Tensor, crop: int, shape: Shape) -> Tensor:
-    """Return uint8 images (B, C, S, S) resized to (B, C, *shape).
-
-    Of the middle square, `crop` pixels a side, the largest centered window with the aspect of `shape` is resized.
-    """
+    """Return the largest centered window in the middle `crop` x `crop` of uint8 images (B, C, S, S), as `shape`."""
     height, width = largest_window((crop, crop), shape[1] / shape[0])
     top, left = (round((images.shape[-1] - length) / 2) for length in (height, width))  # as torchvision's center_crop
     middle = images[:, :, top : top + height, left : left + width]
@@ -192,8 +191,7 @@ class Operation(NamedTuple):
 class Distortion(Stage):
     """Base class of stages that apply torchvision's operations.
 
-    Images with fewer than 256 levels (digits: 17) are scaled to 0-255 before the operations and back after them. The
-    operation `color` leaves grayscale images unchanged, as in torchvision.
+    Images with fewer than 256 levels (digits: 17) are scaled to 0-255 before the operations and back after them.
     """
 
     does = frozenset({"distort"})
@@ -239,6 +237,8 @@ class RandAugmentOptions(Variant.Options):
 class RandomDistortion(Distortion):
     """The stage of RandAugment: `layers` random operations at one magnitude."""
 
+    Options: ClassVar[type[Variant.Options]] = RandAugmentOptions
+
     def __init__(self, config: Settings, options: RandAugmentOptions) -> None:
         super().__init__(config, options)
         self.layers = options.layers
@@ -275,6 +275,8 @@ class RandomDistortion(Distortion):
 class TrivialDistortion(RandomDistortion):
     """The stage of TrivialAugment: one random operation at a random magnitude, in the wide search space."""
 
+    Options = Variant.Options
+
     def __init__(self, config: Settings, options: Any) -> None:
         super().__init__(config, RandAugmentOptions(layers=1))
         self.operations = operations_with(0.99, down=32.0, across=32.0, angle=135.0, enhancement=0.99, bits=6)
@@ -291,6 +293,8 @@ class AutoAugmentOptions(Variant.Options):
 
 class PolicyDistortion(RandomDistortion):
     """The stage of AutoAugment: both operations of a random pair, each with a level and a probability of its own."""
+
+    Options = AutoAugmentOptions
 
     def __init__(self, config: Settings, options: AutoAugmentOptions) -> None:
         from torchvision.transforms import AutoAugment, AutoAugmentPolicy  # late: takes seconds
@@ -336,6 +340,8 @@ class TimmRandAugmentOptions(Variant.Options):
 class TimmDistortion(RandomDistortion):
     """The stage of timm's RandAugment: `layers` random operations, each with a probability and a normal magnitude."""
 
+    Options = TimmRandAugmentOptions
+
     def __init__(self, config: Settings, options: TimmRandAugmentOptions) -> None:
         super().__init__(config, RandAugmentOptions(layers=options.layers))
         self.options = options
@@ -369,6 +375,7 @@ class ThreeAugmentOptions(Variant.Options):
 class ThreeDistortions(Distortion):
     """The stage of 3-Augment: a random flip (if `flip`), then grayscale, solarize or blur, then color jitter."""
 
+    Options = ThreeAugmentOptions
     does = frozenset({"flip", "distort"})
     draws = 9  # the flip, one of the three, the blur's radius, the order of three changes, and their factors
 
