@@ -4,13 +4,10 @@
     DIR/NAME/index.npy                 a record per image: label, CRC-32, byte range in its shard
     DIR/NAME/shard-00000.bytes ...     images (S, S, C) end to end, or as JPEG; training images first
 
-The manifest holds the checksums of the other files and a fingerprint of its content, which identifies the data. Opening
-a pack checks the fingerprint, the index and the size of each shard. A process checks an image's CRC-32 when it first
-reads the image. `verify` checks everything.
+The manifest holds the checksums of the other files and a fingerprint of its content, which identifies the data.
 
-The channels come last because uint8 images are resized fastest in this layout. Shards are read, not mapped into memory.
-A shard that is truncated during a job therefore causes an error that names it, not a SIGBUS. Mapped pages would also
-count toward the job's memory.
+The channels come last because uint8 images are resized fastest in this layout. Shards are read, not mapped into memory,
+so that a truncated one causes an error that names it, not a SIGBUS.
 """
 
 import hashlib
@@ -36,6 +33,7 @@ from vitcore.data.dataset import About, Bytes
 from vitcore.data.decode import open_content
 from vitcore.data.homes import data_homes, own_packs, parent_folders
 from vitcore.data.shuffle import Indices
+from vitcore.settings import LARGEST_SIDE
 
 MANIFEST = "manifest.json"
 INDEX = "index.npy"
@@ -45,13 +43,11 @@ RECORD = np.dtype([("label", "<u4"), ("crc", "<u4"), ("offset", "<u8"), ("size",
 REPAIR = "the `ablate data pack` that wrote it writes it again"
 ANEW = f"remove it, and {REPAIR}"
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
-BLOCK = 2**22  # bytes to hash at once
 LARGEST_MANIFEST = 2**26  # bytes
 NPY_HEADER = 2**14  # largest size in bytes
 
 Format = Literal["bytes", "jpeg"]
 Channels = Literal[1, 3]
-LARGEST_SIDE = 2**16  # pixels, as for config.image_size
 Count = Annotated[int, Field(ge=1)]
 Side = Annotated[int, Field(ge=1, le=LARGEST_SIDE)]
 Sum = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -70,9 +66,8 @@ class Shard(Options):
 class Manifest(Options):
     """The description of a pack with `train` training images, then `test` test images (size, size, channels).
 
-    image_size: side in pixels of the center crop for evaluation, and the default of config.image_size. mean, std:
-    statistics of each channel's values, 0 to 255, in the training images or, if there are none, in all. index: sha256
-    of the index. label_sets: the right labels of each test image, if they are not one each.
+    image_size: side in pixels of the center crop for evaluation. mean, std: of each channel's values, 0 to 255. index:
+    sha256 of the index. label_sets: the right labels of each test image, if they are not one each.
     """
 
     version: Literal[2] = VERSION
@@ -218,10 +213,7 @@ def read_manifest(path: Path, changed: int, size: int) -> Manifest:
 
 
 class Pack:
-    """An open pack. records (M,): the index. labels (M,): int64.
-
-    Raises ValueError if the index is damaged, or if a shard is missing or has another size than in the manifest.
-    """
+    """An open pack. records (M,): the index. Raises ValueError if the index or the size of a shard is wrong."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder, self.manifest = folder, manifest
@@ -236,9 +228,9 @@ class Pack:
         self.lock = threading.Lock()
 
     def read(self, places: Indices, into: Bytes) -> None:
-        """Read the images with the indices `places` (B,) into a contiguous array (B, S, S, C). Any thread may call it.
+        """Read the images with the indices `places` (B,) into a contiguous array (B, S, S, C), from any thread.
 
-        Raises a ValueError that names the shard if a shard is damaged. Raises OSError if a shard cannot be read.
+        Raises a ValueError that names the shard if it is damaged, or OSError if it cannot be read.
         """
         plain = self.manifest.format == "bytes"
         for row in np.argsort(places, kind="stable"):  # in the order on disk
@@ -316,10 +308,7 @@ def check_size(path: Path, shard: Shard) -> None:
 
 
 def verify(folder: Path, manifest: Manifest, advance: Callable[[int], object] = lambda size: None) -> dict[str, str]:
-    """Read a whole pack and return the damage found: file name -> description.
-
-    advance: called with the number of bytes processed since the last call.
-    """
+    """Read a whole pack and return the damage found: file name -> description. advance: takes the bytes of a shard."""
     damaged = {}
     try:
         read_index(folder, manifest)
@@ -327,18 +316,13 @@ def verify(folder: Path, manifest: Manifest, advance: Callable[[int], object] = 
         damaged[INDEX] = str(error)
     for shard in manifest.shards:
         path = folder / shard.file
-        total = hashlib.sha256()
-        left = shard.bytes
         try:
             check_size(path, shard)
             with readable(path), open_regular(path) as file:
-                while block := file.read(BLOCK):
-                    total.update(block)
-                    advance(len(block))
-                    left -= len(block)
-            if total.hexdigest() != shard.sha256:
+                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            if sha256 != shard.sha256:
                 raise ValueError(f"{path}: damaged: its sha256 is not the manifest's")
         except ValueError as error:
             damaged[shard.file] = str(error)
-        advance(left)  # the rest of a file that was not read to its end
+        advance(shard.bytes)
     return damaged

@@ -1,7 +1,6 @@
 """Writing and repairing packs (vitcore/data/pack.py) on several cores, and the options of a pack.
 
-If a writer is killed, a later call continues its pack. A note beside each shard keeps the shard's checksums until the
-manifest is written at the end. The content of a shard depends only on the source and the options.
+If a writer is killed, a later call continues its pack: a note beside each shard keeps its records until the end.
 """
 
 import contextlib
@@ -11,7 +10,6 @@ import io
 import json
 import os
 import threading
-import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -49,7 +47,6 @@ from vitcore.data.pack_sources import Source
 
 LARGEST_NOTE = 2**26  # bytes
 SIZE = 256  # default side of the stored squares, in pixels
-ONE_PARSER = threading.Lock()  # NumPy parses headers with ast, which fails in parallel threads of Python 3.11
 QUALITY = 95  # of JPEG
 SHARDS = 64  # smallest number of shards, so that several cores have work and a kill loses little
 SHARD_BYTES = 2**30  # largest size of a shard
@@ -61,8 +58,7 @@ Advance = Callable[[int], object]  # takes the number of images processed since 
 class PackOptions(Options):
     """The options with which a pack is written. size: side of the stored squares, in pixels.
 
-    crop: side of the center crop for evaluation, in pixels, by default 7/8 of `size`, such as 224 for 256. Raises
-    ConfigError if a side is not allowed.
+    crop: side of the center crop for evaluation, in pixels, by default 7/8 of `size`, such as 224 for 256.
     """
 
     size: Side = SIZE
@@ -77,10 +73,7 @@ class PackOptions(Options):
 
 
 class Begun(PackOptions):
-    """The note in an unfinished pack, which records its options.
-
-    source: `Source.digest` of the images. decoding: version of how turned and translucent images are decoded.
-    """
+    """The note in an unfinished pack: its options, and the digest of its source."""
 
     version: int = 1  # format 1 did not write its version
     name: str
@@ -102,7 +95,10 @@ def complete_options(name: str, folder: Path, given: Mapping[str, Any], sides: S
     name, an option or the pack is invalid, or if options contradict the pack.
     """
     check_name(name)
-    begun = stored_options(folder, name)
+    if (folder / MANIFEST).is_file():
+        begun: PackOptions | None = options_of(manifest(folder, name))
+    else:
+        begun = read_note_of_pack(folder)
     least = min(sides)
     if begun is None:
         shrunk = {"size": least, "crop": least} if "size" not in given and least < SIZE else {}
@@ -124,13 +120,6 @@ def enlargement_warning(sides: Sequence[int], size: int) -> str:
         f"{len(small)} of {len(sides)} images looked at are enlarged to --size {size}, the smallest from {min(small)} "
         "pixels: no detail is gained, and every epoch costs more"
     )
-
-
-def stored_options(folder: Path, name: str) -> PackOptions | None:
-    """Return the options of the finished or unfinished pack in `folder`, or None; raise ConfigError if damaged."""
-    if (folder / MANIFEST).is_file():
-        return options_of(manifest(folder, name))
-    return read_note_of_pack(folder)
 
 
 def options_of(manifest: Manifest) -> PackOptions:
@@ -157,15 +146,9 @@ def pack(
 ) -> Path:
     """Pack `source` into the folder HOME/NAME with `jobs` threads, and return the folder.
 
-    An unfinished pack of the same source and options is continued. Each image's shorter side is resized to
-    `options.size`, bilinearly with antialiasing. The middle square is stored, so random crops never reach the ends of
-    the longer side.
-
-    A color image of 256 x 256 pixels takes 196,608 B in the format "bytes", or 262 GB for ImageNet-1k. Reading it takes
-    0.2 ms on one core. A JPEG of quality 95 takes a tenth to a quarter of the disk space, and 1.2 ms to decode.
-
-    Raises ValueError if the name or an image is invalid. Also raises it if the folder holds a finished pack or an
-    unfinished pack of another source or options, or if another process writes there. Raises OSError if writing fails.
+    Each image's shorter side is resized to `options.size`, bilinearly with antialiasing, and its middle square stored.
+    Raises ValueError if the name or an image is invalid, or if the folder holds a finished or another pack, or another
+    process writes there. Raises OSError if writing fails.
     """
     check_name(name)
     folder = home / name
@@ -199,11 +182,10 @@ def pack(
 def repair(
     folder: Path, manifest: Manifest, source: Source, damaged: Collection[str], jobs: int, advance: Advance
 ) -> None:
-    """Rewrite the `damaged` files of a finished pack from its source. The manifest and trial ids do not change.
+    """Rewrite the `damaged` files, as named by `verify`, of a finished pack from its source. The manifest stays.
 
-    damaged: names of files, as in the result of `verify`. Raises ValueError if another process is writing the pack, if
-    an image is unreadable, or if the source has changed, and OSError if writing fails. A new file that does not match
-    the manifest never replaces the old file.
+    Raises ValueError if another process is writing the pack, an image is unreadable or the source has changed, and
+    OSError if writing fails. A new file that does not match the manifest never replaces the old file.
     """
     if (source.classes, source.train, len(source.labels)) != (tuple(manifest.classes), manifest.train, manifest.images):
         why = "other classes, or other numbers of training and test images"
@@ -285,16 +267,15 @@ class Writer:
 
     def write(self, path: Path, part: range) -> Written:
         """Write a shard of the images `part` and its note unless both files exist, and return the note."""
-        note = path.with_suffix(".npz")
-        partial = path.with_suffix(".part")
+        note = path.with_suffix(".json")
         if path.exists() and note.exists():
             self.advance(len(part))
-        else:
-            content = io.BytesIO()
-            np.savez(content, **self.write_images(partial, part)._asdict())
-            write_bytes(note, content.getvalue())
-            rename_durably(partial, path)
-        return read_note(note, len(part), self.channels)
+            return read_note(note, len(part), self.channels)
+        written = self.write_images(path.with_suffix(".part"), part)
+        content = {"sha256": written.sha256, "records": written.records.tolist(), "counts": written.counts.tolist()}
+        write_bytes(note, json.dumps(content).encode())
+        rename_durably(path.with_suffix(".part"), path)
+        return written
 
     def rewrite(self, path: Path, part: range, sha256: str) -> Records:
         """Rewrite a shard and return its records (n,); keep the old shard and raise ValueError if hashes differ."""
@@ -326,21 +307,15 @@ class Writer:
 def read_note(path: Path, images: int, channels: int) -> Written:
     """Read the note beside a shard; raise ValueError if it is damaged or belongs to another pack."""
     try:
-        content = io.BytesIO(read_bytes(path, LARGEST_NOTE))
-        with zipfile.ZipFile(content) as archive:
-            whole = all(member.compress_type == zipfile.ZIP_STORED for member in archive.infolist())
-        with ONE_PARSER, np.load(content, allow_pickle=False) as note:
-            records = note["records"]
-            counts = note["counts"]
-            total = str(note["sha256"])
-        whole &= (records.dtype, records.shape) == (RECORD, (images,))
-        whole &= (counts.dtype, counts.shape) == (np.int64, (channels, 256))
-        if not whole:
+        note = json.loads(read_bytes(path, LARGEST_NOTE))
+        records = np.array([tuple(record) for record in note["records"]], RECORD)
+        counts = np.array(note["counts"], np.int64)
+        if (records.shape, counts.shape) != ((images,), (channels, 256)):
             raise ValueError("of another pack")
-    except Exception as error:  # a damaged zip raises many types
+        return Written(str(note["sha256"]), records, counts)
+    except (OSError, ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
         why = f"{path}: damaged ({reason(error)})"
         raise ValueError(f"{why}: remove it, and the same `ablate data pack` goes on") from None
-    return Written(total, records, counts)
 
 
 def stored_records(path: Path, source: Source, part: range) -> Records:
@@ -396,9 +371,9 @@ def finish(folder: Path, name: str, writer: Writer, shards: Mapping[Path, Writte
     )
     content = {**manifest.content, "fingerprint": manifest.fingerprint}
     write_bytes(folder / MANIFEST, json.dumps(content, indent=1).encode())
-    killed = folder.glob(".*.*")  # temporary files of killed writers
-    for left in (*folder.glob("shard-*.npz"), *folder.glob("shard-*.part"), *killed, folder / BEGUN):
-        left.unlink(missing_ok=True)
+    for pattern in ("shard-*.json", "shard-*.npz", "shard-*.part", ".*.*", BEGUN):  # .npz: notes of earlier versions
+        for left in folder.glob(pattern):
+            left.unlink(missing_ok=True)
 
 
 def npy_bytes(records: Records) -> bytes:

@@ -190,23 +190,19 @@ def go_on(begun: Path) -> Path:
 )
 def test_a_damaged_note_of_a_begun_pack_is_named(begun: Path, content: str) -> None:
     put(begun / "begun.json", content.encode())
-    for act in (lambda: go_on(begun), lambda: pack_writer.stored_options(begun, "photos")):
+    for act in (lambda: go_on(begun), lambda: pack_writer.complete_options("photos", begun, {}, [8])):
         with pytest.raises(ConfigError, match=r"begun\.json: damaged .*remove .*photos"):
             act()
 
 
 def test_a_damaged_note_beside_a_shard_is_named(begun: Path) -> None:
-    """A note may be truncated, compressed, of other arrays or a pipe; a whole note is read."""
-    path = begun / "shard-00000.npz"
+    """A note may be truncated, of other counts or records, or a pipe; a whole note is read."""
+    path = begun / "shard-00000.json"
     whole = path.read_bytes()
-    with np.load(io.BytesIO(whole)) as kept:
-        arrays = dict(kept)
-    compressed, others = io.BytesIO(), io.BytesIO()
-    np.savez_compressed(compressed, **arrays)
-    np.savez(others, **arrays | {"counts": np.zeros(3)})
-    for content in (b"", whole[:-9], compressed.getvalue(), others.getvalue(), b"pipe"):
+    others = [json.dumps(json.loads(whole) | wrong).encode() for wrong in ({"counts": [0] * 3}, {"records": [[1]]})]
+    for content in (b"", whole[:-9], b"[" * 100_000, *others, b"pipe"):
         put(path, content)
-        with pytest.raises(ValueError, match=r"shard-00000\.npz: .*remove it"):
+        with pytest.raises(ValueError, match=r"shard-00000\.json: .*remove it"):
             go_on(begun)
     put(path, whole)
     assert json.loads((go_on(begun) / "manifest.json").read_text())["train"] == 5
