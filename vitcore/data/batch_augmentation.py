@@ -1,11 +1,8 @@
 """Augmentations of standardized batches: random erasing, mixup and CutMix.
 
-Random erasing (arXiv 1708.04896) follows timm.data.RandomErasing and depends only on the image's key.
-
-Mixup (arXiv 1710.09412) and CutMix (arXiv 1905.04899) follow timm.data.Mixup in mode 'batch' and depend only on (seed,
-step). Image i is mixed with its partner, image B - 1 - i. A batch is mixed with probability `mix_prob`. One weight for
-all its images is drawn from Beta(alpha, alpha). If both methods have an alpha above 0, a batch uses CutMix with
-probability `mix_switch_prob` and mixup otherwise.
+Random erasing (arXiv 1708.04896) follows timm.data.RandomErasing and depends only on the image's key. Mixup
+(arXiv 1710.09412) and CutMix (arXiv 1905.04899) follow timm.data.Mixup in mode 'batch' and depend only on (seed, step).
+Image i is mixed with its partner, image B - 1 - i.
 """
 
 import math
@@ -26,10 +23,10 @@ NOWHERE = (0, 0, 0, 0)  # the edges of an empty box: top, bottom, left, right
 
 
 def erase(images: Tensor, rng_keys: Tensor, probability: float, fill: str) -> Tensor:
-    """Return a copy of images (B, C, H, W). In each image, a random rectangle is erased with `probability`.
+    """Return a copy of images (B, C, H, W), in each of which a random rectangle is erased with `probability`.
 
-    The first of ten rectangles that fits is erased. If none fits, nothing is erased. keys (B,): on the images' device.
-    fill: "pixel" for standard normal noise, anything else for 0.
+    The first of ten rectangles that fits is erased, if any. rng_keys (B,): on the images' device. fill: "pixel" for
+    standard normal noise, anything else for 0.
     """
     rows, columns = images.shape[-2:]
     uniform = uniforms(rng_keys, site_code("erasing"), 1 + 4 * TRIES)  # (B, 41)
@@ -62,8 +59,7 @@ def noise(rng_keys: Tensor, images: Tensor) -> Tensor:
 def mixing_choices(config: Settings, step: int, rows: int, columns: int) -> Tensor:
     """Draw the random choices (6,), float64, for the batch of a step.
 
-    The first is an image's weight in mixup, or 1 without mixup. The second is its label's weight. The others are the
-    top, bottom, left and right edge of CutMix's box in pixels, or 0 without CutMix.
+    They are an image's weight in mixup, its label's weight, and the top, bottom, left and right of CutMix's box.
     """
     random = generator("mixing", config.seed, step)
     cut = bool(config.cutmix) and (not config.mixup or random.random_sample() < config.mix_switch_prob)

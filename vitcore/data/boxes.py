@@ -28,8 +28,7 @@ def random_boxes(
     """Return a random box (top, left, height, width) for each image of shape `stored`: (B, 4), int64.
 
     areas: the smallest and the largest fraction of the image. The box's width over its height is between middle / ratio
-    and middle * ratio. The first of ten boxes that fits is taken. If none fits, it is the largest centered window of
-    the nearest aspect to the image's. rng_keys: (B,), on any device.
+    and middle * ratio. The first of ten boxes that fits is taken, or else the largest centered window.
     """
     rows, columns = stored
     uniform = uniforms(rng_keys, BOX, 4 * TRIES).view(-1, TRIES, 4)
@@ -69,8 +68,7 @@ def crop_by_products(images: Tensor, boxes: Tensor, shape: Shape, interpolation:
 def resized_boxes(images: Tensor, boxes: Tensor, shape: Shape, interpolation: Interpolation = "bilinear") -> Tensor:
     """Return the boxes (B, 4) of float images (B, C, H, W), resized with antialiasing to (B, C, h, w).
 
-    boxes: top, left, height and width in pixels, on the images' device. Bicubic resizing is for values from 0 to 255,
-    which it rounds and clamps after the first axis, as PyTorch and PIL do.
+    Bicubic resizing is for values from 0 to 255, which it rounds and clamps after the first axis, as PIL does.
     """
     top, left, height, width = boxes.unbind(dim=1)
     rows = resize_weights(top, height, shape[0], images.shape[2], interpolation).to(images.dtype)  # (B, h, H)
@@ -84,9 +82,8 @@ def resized_boxes(images: Tensor, boxes: Tensor, shape: Shape, interpolation: In
 def resize_weights(start: Tensor, length: Tensor, size: int, side: int, interpolation: Interpolation) -> Tensor:
     """Return the weights (B, size, side) of `side` input pixels in each of `size` output pixels, along one axis.
 
-    An output pixel's weights form a triangle, or Keys' cubic with a = -1/2 as in PIL. The triangle's half-width is the
-    output pixel's width in the input, at least 1. The cubic's is twice as long. start, length: first pixel (B,) and
-    number of pixels (B,) of the boxes along this axis.
+    An output pixel's weights form a triangle, or Keys' cubic with a = -1/2, as wide as in PIL. start, length: first
+    pixel (B,) and number of pixels (B,) of the boxes along this axis.
     """
     scale = (length / size)[:, None, None]
     centers = (torch.arange(size, device=start.device) + 0.5)[:, None] * scale  # (B, size, 1), in the box

@@ -83,13 +83,10 @@ class Digits:
 
 
 class Downloaded(ABC):
-    """A dataset that torchvision downloads. Subclasses read and download its files.
+    """A dataset that torchvision downloads. To add a dataset, write a subclass, and add an instance to BUILT_IN.
 
-    To add a dataset, write a subclass, with its own `test_size` if that differs, and add an instance to BUILT_IN.
-
-    archives: glob pattern of the archives in a folder. size: side of the images, in pixels. train_size: number of
-    training images. md5: torchvision's checksum of their archive. mean, std: statistics of each channel of the training
-    images, for intensities from 0 to 1.
+    archives: glob pattern of the archives in a folder. size: side in pixels. md5: torchvision's checksum of the archive
+    of training images. mean, std: of each channel of the training images, for intensities from 0 to 1.
     """
 
     test_size = 10_000  # number of test images
@@ -121,10 +118,7 @@ class Downloaded(ABC):
         """Download the files to `data_dir`. Raises RuntimeError or OSError if the download fails."""
 
     def read(self, data_dir: Path | None) -> Raw:
-        """Read the images from the folder `data_dir`. Training images precede test images.
-
-        Raises ValueError if no folder is given, if files are missing or damaged, or if the number of images is wrong.
-        """
+        """Read the images in `data_dir`, training images first; raise ValueError if they are missing or damaged."""
         command = f"'ablate data download {self.name}'"
         if data_dir is None:
             raise ValueError(
@@ -149,8 +143,7 @@ class Downloaded(ABC):
     def download(self, data_dir: Path) -> None:
         """Download the dataset into `data_dir`, unless it is there. Archives in the folder are used if they are intact.
 
-        Raises OSError if the folder cannot be made, and RuntimeError if the download fails. Partial downloads are
-        removed at once. Those of killed processes are removed by the first call after a day.
+        Raises OSError if the folder cannot be made, and RuntimeError if the download fails.
         """
         for partial in data_dir.glob(f"{PARTIAL}*"):
             with suppress(OSError):  # another download removes it too
@@ -191,10 +184,7 @@ def torchvision_datasets() -> Any:
 
 
 class Cifar(Downloaded):
-    """CIFAR-10 or CIFAR-100 (Krizhevsky 2009): 50,000 training and 10,000 test images (M, 3, 32, 32).
-
-    They are read without torchvision, which would unpickle any object.
-    """
+    """CIFAR-10 or CIFAR-100 (Krizhevsky 2009), read without torchvision, which would unpickle any object."""
 
     def __init__(self, classes: int, md5: str, mean: Channels, std: Channels) -> None:
         super().__init__(f"cifar{classes}", f"cifar-{classes}-python.tar.gz", 32, classes, 50_000, md5, mean, std)
@@ -247,10 +237,7 @@ class ArrayUnpickler(pickle.Unpickler):
 
 
 class Mnist(Downloaded):
-    """MNIST (LeCun 1998) or Fashion-MNIST (Xiao 2017): 60,000 training and 10,000 test images (M, 1, 28, 28).
-
-    kind: name of torchvision's class, which reads them.
-    """
+    """MNIST (LeCun 1998) or Fashion-MNIST (Xiao 2017). kind: name of torchvision's class, which reads them."""
 
     def __init__(self, name: str, kind: str, md5: str, mean: float, std: float) -> None:
         super().__init__(name, f"{kind}/raw/*.gz", 28, 10, 60_000, md5, (mean,), (std,))
@@ -289,10 +276,7 @@ BUILT_IN: dict[str, Digits | Downloaded] = {
 
 
 def downloadable_dataset(name: str) -> Downloaded:
-    """Return the built-in dataset `name`, whose files can be downloaded.
-
-    Raises ValueError if there is no such dataset; `digits` needs no download.
-    """
+    """Return the built-in dataset `name`; raise ValueError if it cannot be downloaded."""
     datasets = {each: dataset for each, dataset in BUILT_IN.items() if isinstance(dataset, Downloaded)}
     if name not in datasets:
         raise ValueError(f"nothing to download for '{name}': one of {', '.join(datasets)}")

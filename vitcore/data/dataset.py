@@ -15,11 +15,10 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 class About:
     """The facts about a dataset that are known without decoding all images.
 
-    image_size: side of the square images, in pixels. fingerprint: values that identify the images. train_size: number
-    of training images, including validation images. folds: number of folds, of which each data seed tests one, or None
-    if there is a test set. mean, std: statistics of each channel's values; None to compute them from the training
-    images. levels: number of possible values of a pixel, which start at 0. class_names: name of each label, or () if
-    unknown.
+    image_size: side in pixels. fingerprint: values that identify the images. train_size: number of training images,
+    including validation images. folds: number of folds, of which each data seed tests one, or None if there is a test
+    set. mean, std: of each channel's values; None to compute them from the training images. levels: number of possible
+    values of a pixel, which start at 0. class_names: name of each label, or () if unknown.
     """
 
     image_size: int

@@ -1,7 +1,4 @@
-"""Decoding of untrusted image files, limited to known formats, file sizes and ranges of pixel values.
-
-An image is turned upright by its EXIF orientation. Transparent pixels are laid on white.
-"""
+"""Decoding of untrusted image files: of known formats, upright by their EXIF orientation, and on white."""
 
 import io
 import warnings
@@ -63,10 +60,7 @@ def open_stream(stream: BinaryIO, formats: tuple[str, ...] = IMAGE_FORMATS) -> I
 
 @dataclass(frozen=True, slots=True)  # there is one for each image
 class Facts:
-    """What is known of an image without its pixels. size: width and height in pixels, as stored.
-
-    orientation: 1 to 8, as of `orientation`. alpha: whether pixels may be transparent.
-    """
+    """What is known of an image without its pixels. size: width and height. alpha: whether it may be transparent."""
 
     size: tuple[int, int]
     gray: bool
@@ -75,9 +69,9 @@ class Facts:
 
 
 def facts(content: bytes) -> Facts:
-    """Return the facts about an image. Decodes it only if header and end do not tell that it is whole.
+    """Return the facts about an image; raise ValueError if it cannot be read, or its values are of an unknown range.
 
-    Raises ValueError if the image cannot be read, or its values are of an unknown range.
+    Decodes it only if header and end do not tell that it is whole.
     """
     with open_content(content) as image:
         try:
@@ -102,10 +96,7 @@ def needs_decoding(image: Image.Image, content: bytes) -> bool:
 
 
 def middle_window(image: Image.Image, shape: Shape, channels: int) -> Bytes:
-    """Return the largest centered window of the aspect of `shape`, resized to uint8 (*shape[, 3]).
-
-    Raises ValueError if the image cannot be decoded.
-    """
+    """Return the largest centered window, resized to uint8 (*shape[, 3]); raise ValueError if it cannot be decoded."""
     height, width = shape
     try:
         plain = upright(image).convert("L" if channels == 1 else "RGB")
@@ -142,10 +133,7 @@ def orientation(image: Image.Image) -> int:
 
 
 def eight_bits(image: Image.Image) -> Image.Image:
-    """Return an image with 16-bit values scaled to 0-255, and white where such an image is transparent.
-
-    Raises ValueError for 32-bit values, of unknown range.
-    """
+    """Return an image with 16-bit values scaled to 0-255, on white; raise ValueError for 32-bit values."""
     if image.mode in SIXTEEN_BITS or (image.mode == "I" and image.format in ("PNG", "PPM")):
         values = np.asarray(image).astype(np.uint32)
         pixels = ((values + 128) // 257).astype(np.uint8)

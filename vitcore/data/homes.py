@@ -1,7 +1,6 @@
-"""Finding the folders of datasets, from `--data-dir`, ABLATE_DATA, ABLATE_PACKS and ABLATE_MORE_DATA.
+"""Finding the folders of datasets, from `--data-dir`, ABLATE_DATA, and ABLATE_PACKS and ABLATE_MORE_DATA.
 
-A command sets ABLATE_PACKS and ABLATE_MORE_DATA for itself and the processes that it starts. If one of them is invalid,
-the functions that read it raise ValueError.
+A command sets the last two for itself and the processes that it starts.
 """
 
 import json

@@ -17,10 +17,9 @@ GRAY = (0.2989, 0.587, 0.114)  # weights of red, green and blue, as in PIL and t
 
 
 class Geometric:
-    """An operation that moves pixels. It samples the nearest pixel, or black outside the image.
+    """An operation that moves pixels by affine matrices (B, 2, 3) from output to input, from the image's center.
 
-    matrix: returns affine matrices (B, 2, 3) from output to input coordinates, in pixels from the image's center. fill:
-    the value outside the image. With a fill, pixels are interpolated bilinearly, as PIL does.
+    It samples the nearest pixel, or black outside the image. With `fill`, it interpolates bilinearly, as PIL does.
     """
 
     def __init__(self, matrix: Operation, fill: int | None = None) -> None:
@@ -173,9 +172,7 @@ def gray(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def gaussian_blur(images: Tensor, amount: Tensor) -> Tensor:
-    """Blur like PIL's GaussianBlur of radius `amount`, at most 2. Each of three box filters per axis rounds to uint8.
-
-    A box filter weighs the pixels at its ends by the fractional part of its radius (Gwosdek et al.,
+    """Blur like PIL's GaussianBlur of radius `amount`, at most 2, by three box filters per axis (Gwosdek et al.,
     https://www.mia.uni-saarland.de/Publications/gwosdek-ssvm11.pdf).
     """
     variance = amount.view(-1, 1, 1, 1) ** 2 / 3

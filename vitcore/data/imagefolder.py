@@ -1,8 +1,7 @@
 """Reading a folder of images as a dataset: which files are its images, their split, and the fingerprint.
 
-The images are PATH/train/<class>/* and PATH/test/<class>/*. If there is no test/, val/ serves as the test set. A folder
-that holds the class folders directly is split 80/20 within each class, in the same way for every seed. Links are
-followed. Hidden files and folders are left out at every depth.
+The images are PATH/train/<class>/* and PATH/test/<class>/* (or val/), or PATH/<class>/*, split 80/20 within each class.
+Links are followed. Hidden files and folders are left out at every depth.
 """
 
 import hashlib
@@ -54,7 +53,7 @@ class Listing(Generic[File]):
     """The image files of a dataset, with their labels (M,) and the indices of the training and the test images.
 
     parts: the names of the folders of training and test images, or () if a fifth of each class is for testing. origin:
-    prefix of an image's name in messages. header: hashed with the images' identities into the fingerprint.
+    prefix of an image's name in messages. header: a part of the fingerprint.
     """
 
     files: Sequence[File]
@@ -170,10 +169,7 @@ def class_names(folder: Path) -> tuple[str, ...]:
 
 
 def folder_names(folder: Path) -> tuple[str, ...]:
-    """Return the sorted names of the folders in a folder, without hidden ones.
-
-    Raises ConfigError if the folder cannot be read, or a name is a link to nothing or not UTF-8.
-    """
+    """Return the sorted names of the visible folders in a folder; raise ConfigError if it or a name cannot be read."""
     names = []
     try:
         for entry in folder.iterdir():
@@ -207,10 +203,9 @@ def is_folder(path: Path) -> bool:
 def list_classes(
     root: Path, part: str, classes: Sequence[str], empty_allowed: bool = False
 ) -> tuple[list[Path], list[int]]:
-    """Return the images in each class folder of a part and its subfolders, sorted within each class, and their labels.
+    """Return the images in each class folder of a part, sorted within each class, and their labels.
 
-    part: the name of the training or test folder, or "". Raises ConfigError if a folder cannot be read or is in itself
-    by a link, or has no image and `empty_allowed` is False.
+    part: the name of the training or test folder, or "". Raises ConfigError as `visible_files`, or without an image.
     """
     files: list[Path] = []
     labels: list[int] = []
@@ -225,10 +220,7 @@ def list_classes(
 
 
 def visible_files(folder: Path, root: Path) -> Iterator[Path]:
-    """Yield the files in a class folder and its subfolders, through links, without hidden ones.
-
-    Raises ConfigError if a folder cannot be read, a link leads to nothing, or a link leads to a folder that it is in.
-    """
+    """Yield the visible files below a class folder, through links; raise ConfigError if one cannot be followed."""
     try:
         yield from files_below(folder, frozenset(map(folder_identity, (root, folder.parent))))
     except OSError as error:
@@ -267,10 +259,9 @@ def refuse(path: Path, reason: str) -> NoReturn:
 
 
 def describe_images(listing: Listing[StoredImage]) -> About:
-    """Return the facts about images in files. The first image gives the size, by its shorter side.
+    """Return the facts about images in files: the size of the first, and gray if all are.
 
-    The images are gray if all of them are. Files are read, and decoded only where `facts` needs it or pixels may be
-    transparent. Raises ConfigError if `facts` finds an image broken.
+    Images are decoded only where `facts` needs it or pixels may be transparent. Raises ConfigError if one is broken.
     """
     total = hashlib.sha256(listing.header)
     images: list[Facts] = []
@@ -332,10 +323,7 @@ def in_threads(work: Callable[[File], Result], files: Sequence[File]) -> Iterato
 
 
 def read_images(listing: Listing[StoredImage], shape: Shape, channels: int) -> Raw:
-    """Read each image's largest centered window with the aspect of `shape`, resized to it.
-
-    Raises ConfigError if an image is invalid.
-    """
+    """Read each image's largest centered window, resized to `shape`. Raises ConfigError if an image is invalid."""
     images = np.empty((len(listing.files), channels, *shape), np.uint8)
     for place, image in enumerate(listing.files):
         images[place] = read_image(image, listing.origin, shape, channels)

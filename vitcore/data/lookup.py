@@ -19,10 +19,9 @@ STATED: dict[str, About] = {}  # facts that recipes state about missing packs: e
 
 
 def describe(name: str, data_dir: Path | None = None) -> About:
-    """Return the facts about a built-in dataset, images in files or a pack.
+    """Return the facts about a built-in dataset, images in files or a pack, which a recipe may state if it is missing.
 
-    Recipes can state the facts about a missing pack. data_dir: see `parent_folders`. Raises ConfigError if name, folder
-    or pack is invalid, and OSError if a read fails.
+    data_dir: see `parent_folders`. Raises ConfigError if name, folder or pack is invalid, and OSError if a read fails.
     """
     if name in BUILT_IN:
         return BUILT_IN[name].about
@@ -54,10 +53,7 @@ def describe_files(name: str) -> About:
 
 
 def images_in_files(name: str) -> Listing[StoredImage]:
-    """Return the images of 'imagefolder:PATH' or of another format.
-
-    Raises ConfigError if they cannot be found, or a class has too few to train and validate on.
-    """
+    """Return the images of 'imagefolder:PATH' or another format; raise ConfigError if a class has too few."""
     listing = folder_images(image_folder(name)) if name.startswith(FOLDER) else list_stored(name)
     why = small_class(listing.labels, listing.train, listing.classes)
     if why:

@@ -6,8 +6,7 @@
     hf: parquet: wds:          see vitcore/data/formats
     timm:NAME                  timm.data.create_dataset(NAME, root=data_dir), splits train and validation
 
-Tars are read without unpacking. Compressed tars are not supported. The names of the folders train/ and test/, and the
-hidden files that are left out, are those of vitcore/data/imagefolder.py.
+Tars are read without unpacking. The names of folders and hidden files are those of vitcore/data/imagefolder.py.
 """
 
 from __future__ import annotations
@@ -58,11 +57,10 @@ SAMPLE = 64  # number of images read to determine the size
 
 @dataclass(frozen=True)
 class Source:
-    """The images to pack: `train` training images, then the test images.
+    """The images to pack: `train` training images, then the test images, with their labels (M,).
 
-    labels: (M,). names: names of the images, also for error messages. open: image number -> image; may raise
-    OSError or ValueError. sizes: bytes of each file, which identify the images together with the names, or None.
-    label_sets: the right labels of each test image, if they are not one each.
+    open: image number -> image; may raise OSError or ValueError. sizes: bytes of each file, which identify the images
+    together with the names, or None. label_sets: the right labels of each test image, if they are not one each.
     """
 
     classes: tuple[str, ...]
@@ -110,8 +108,7 @@ class Source:
     def with_label_sets(self, path: Path) -> Source:
         """Return this source with the label sets of the test images, sorted by file name, from a JSON file.
 
-        In the form of real.json of https://github.com/google-research/reassessed-imagenet: a list of lists of labels.
-        Raises ValueError if the file is not of that form, or not of these images.
+        Its form is that of real.json of https://github.com/google-research/reassessed-imagenet, or it is a ValueError.
         """
         try:
             label_sets = TypeAdapter(list[list[int]]).validate_json(read_bytes(path, LARGEST), strict=True)
@@ -135,9 +132,8 @@ class Source:
 def find_source(source: str, data_dir: Path | None, tests_alone: bool = False) -> Source:
     """Return the source that `source` names, in one of the forms listed at the start of this module.
 
-    data_dir: root of timm's datasets. tests_alone: whether all images are test images. Raises
-    ValueError if the source is missing or invalid, or a class has too few images. Raises OSError if a file or folder
-    cannot be read.
+    data_dir: root of timm's datasets. tests_alone: whether all images are test images. Raises ValueError if the source
+    is missing or invalid, or a class has too few images, and OSError if a file or folder cannot be read.
     """
     path = Path(os.path.expanduser(source)).resolve()
     parts = part_tars(path)
@@ -186,11 +182,9 @@ def from_listing(listing: Listing[StoredImage]) -> Source:
 
 
 def from_members(images: list[Member], origin: str) -> Source:
-    """Return a source with images of tars. An image's folder is its class.
+    """Return a source with images of tars, whose folders are as in an image folder.
 
-    Images whose class folder is in test/, val/ or another of TESTS are for testing. Without these folders and train/, a
-    fixed random fifth of each class is for testing. Raises a ValueError that begins with `origin` if the layout is
-    invalid.
+    Raises a ValueError that begins with `origin` if the layout is invalid.
     """
     images = sorted(images, key=lambda image: str(image.path))
     if not images:
@@ -261,10 +255,7 @@ def refuse_hidden(reader: Any, origin: str) -> None:
 
 
 def reader_of(dataset: Any) -> Any:
-    """Return timm's reader of a dataset, or the dataset itself if it has no reader.
-
-    With a reader, the dataset itself would open any format and skip unreadable images.
-    """
+    """Return timm's reader of a dataset, which would open any format and skip unreadable images, or the dataset."""
     return getattr(dataset, "reader", dataset)
 
 

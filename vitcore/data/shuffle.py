@@ -1,7 +1,7 @@
 """Random orders and draws that depend only on a key, not on the machine or the version of NumPy.
 
-A key is any sequence of values whose text identifies the draw. NumPy never changes seed sequences, the raw output of
-PCG64 or the streams of the legacy RandomState. NumPy may change methods of Generator such as `permutation`.
+NumPy never changes seed sequences, the raw output of PCG64 or the streams of the legacy RandomState. It may change
+methods of Generator such as `permutation`.
 """
 
 import hashlib
@@ -27,10 +27,10 @@ def class_indices(labels: Indices, places: Indices, *key: object) -> list[Indice
 
 
 def stratified_split(labels: Indices, places: Indices, share: float, *key: object) -> tuple[Indices, Indices]:
-    """Split the indices `places` into a random fraction `share` of each class and the rest.
+    """Split the indices `places` into a random fraction `share` of each class, at least one image, and the rest.
 
-    labels (M,): labels of all images. A larger fraction contains every smaller fraction. The first part has at least
-    one image of every class. The rest has at least one image of each class with two or more images.
+    labels (M,): labels of all images. A larger fraction contains every smaller one. The rest has an image of each class
+    with two or more.
     """
     first = []
     rest = []

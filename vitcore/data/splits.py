@@ -1,7 +1,6 @@
 """The training, validation and test images of a trial, and the order in which training sees them.
 
-`load` never uses the network. Every choice (fold, validation, subset, order) is a pure function of a seed and of the
-kind of choice.
+Every choice (fold, validation, subset, order) is a pure function of a seed and of the kind of choice.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from vitcore.settings import Settings, Shape
 class Images:
     """Images of a dataset: uint8 pixels (n, C, H, W), labels (n,), and indices in the whole dataset (n,).
 
-    window: for a pack, whose images are channels-last, the center crop for evaluation. None for other images.
+    window: the center crop for evaluation of a pack's images.
     """
 
     pixels: Tensor | Stored
@@ -112,8 +111,8 @@ def check(config: Settings) -> None:
 def load(config: Settings, data_dir: Path | None = None) -> Data:
     """Load a trial's images on the CPU, resized to `config.image_shape`. A pack's images stay on disk.
 
-    data_dir: folder of downloads and packs, by default ABLATE_DATA; for packs see also `data_homes`. Raises ValueError
-    if the data are missing or damaged, or are not the data that `config` was made for. Raises OSError if a read fails.
+    data_dir: folder of downloads and packs, by default ABLATE_DATA. Raises ValueError if the data are missing, damaged
+    or not those of `config`, and OSError if a read fails.
     """
     check(config)
     folder = find_pack(config.data, data_dir)
@@ -168,10 +167,7 @@ def per_channel(values: Sequence[float]) -> Tensor:
 
 @cache  # a worker that serves many trials decodes once
 def read(name: str, home: Path | None, shape: Shape) -> Raw:
-    """Read a built-in dataset or images in files.
-
-    Of each image, the largest centered window with the aspect of `shape` is resized to it, with antialiasing.
-    """
+    """Read each image's largest centered window of a built-in dataset or images in files, resized to `shape`."""
     if name.startswith(IN_FILES):
         return read_images(images_in_files(name), shape, describe(name).channels)
     raw = BUILT_IN[name].read(home)
@@ -203,7 +199,6 @@ def split(
 class Order:
     """The order in which training sees its `n` images: one random permutation per epoch, end to end.
 
-    Batches are always full, so a batch may span two epochs. The order is a pure function of (seed, epoch, position).
     repeats: number of consecutive times that each image is seen. An epoch still ends after `n` images, as in the
     RASampler of https://github.com/facebookresearch/deit.
     """

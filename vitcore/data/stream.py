@@ -50,10 +50,7 @@ class Stored:
         return replace(self, device=device)
 
     def begin(self) -> tuple[Tensor, torch.cuda.Event | None]:
-        """Read the images and, if `device` is a GPU, start to copy them. Any thread may call this method.
-
-        Returns (images (n, C, S, S), event that marks the end of the copy, or None on a CPU).
-        """
+        """Return (images (n, C, S, S), the event that ends their copy to a GPU, or None). Any thread may call it."""
         on_gpu = self.device.type == "cuda"
         host = torch.empty((len(self), *self.pack.shape), dtype=torch.uint8, pin_memory=on_gpu)
         self.pack.read(self.places, host.numpy())

@@ -1,7 +1,6 @@
 """Test images of other datasets than a trial's, by name: a built-in dataset, a pack or a folder of class folders.
 
-A folder with train/ and test/ gives its test images, and a folder of class folders all images. Digits, which have no
-test set, give all images too. A name is looked up in the folders of packs, as `data` is.
+Digits and a folder of class folders, which have no test set, give all images.
 """
 
 from __future__ import annotations
@@ -39,9 +38,8 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 class TestSet:
     """The test images of a dataset. Labels are indices of `class_names`.
 
-    load: (height and width in pixels, channels) -> the images. fingerprint: returns values that identify them. levels:
-    possible values of a pixel. channels: None for any number. label_sets: the right labels of each image, if there may
-    be several, or none.
+    load: (height and width in pixels, channels) -> the images. fingerprint: returns values that identify them.
+    channels: None for any number. label_sets: the right labels of each image, if there may be several, or none.
     """
 
     class_names: Sequence[str]

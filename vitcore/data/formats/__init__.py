@@ -6,10 +6,9 @@
 
 A glob may have braces, as {train,test} and {000..099}; a folder stands for all of its files. `#image=COLUMN`,
 `#label=COLUMN`, `#train=SPLIT` and `#test=SPLIT` at the end, separated by commas, choose among several. Files come in
-the order of their names and images in the order of a file. No network is used and nothing is unpickled.
+the order of their names and images in the order of a file.
 
-pyarrow and tarfile read them. The packages `datasets` and `webdataset` would hide which bytes are whose, and webdataset
-unpickles and has no random access. What they wrote is read in the tests.
+pyarrow and tarfile read them: webdataset unpickles and has no random access.
 """
 
 import os

@@ -45,10 +45,9 @@ class Choice:
         return before, cls(**chosen)
 
     def splits(self, names: Sequence[str]) -> list[str]:
-        """Return the split of training images and that of test images.
+        """Return the splits of training and of test images, which may be one.
 
-        Returns one split, of which a fifth of each class is for testing, if there is one or it is chosen twice. Raises
-        ValueError if a split is missing, or its name does not say which it is.
+        Raises ValueError if a split is missing, or its name does not say which it is.
         """
         for key, name in (("train", self.train), ("test", self.test)):
             if name and name not in names:
@@ -82,9 +81,9 @@ def is_label_name(name: str) -> bool:
 
 
 def expand(pattern: str, suffix: str) -> list[Path]:
-    """Return the files of a pattern, sorted by name. A folder stands for all its files with the suffix.
+    """Return the files of a pattern, sorted by name; raise ValueError if one is missing.
 
-    Raises ValueError if there are none, or one that is named without a wildcard is missing.
+    A folder stands for all its files with the suffix.
     """
     files: set[str] = set()
     for each in braces(pattern):
@@ -101,10 +100,7 @@ def expand(pattern: str, suffix: str) -> list[Path]:
 
 
 def braces(pattern: str) -> list[str]:
-    """Return the patterns that one with braces stands for: {a,b} and, filled with zeros, {000..099}.
-
-    Raises ValueError if they are too many or none.
-    """
+    """Return the patterns that one with braces stands for; raise ValueError if they are too many or none."""
     match = BRACES.search(pattern)
     if match is None:
         return [pattern]
