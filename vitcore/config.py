@@ -1,8 +1,6 @@
 """Config, a flat, frozen and validated record of a trial's settings, and the merging of several layers of settings.
 
-The name of a field is also its key in overrides and on the command line, and its column in tables. Importing this
-module does not import PyTorch. Constructing a Config does, because the settings are validated against the existing
-variants.
+Importing this module does not import PyTorch. Constructing a Config does, to validate it against the variants.
 """
 
 from collections.abc import Mapping
@@ -22,11 +20,9 @@ REMOVED = {"token_merging": 0}  # settings of earlier versions -> the value that
 class Config(Settings):
     """The settings of a trial: everything that its outcome depends on, and how it runs.
 
-    `model="S/16"` sets width, depth, heads, mlp_ratio and patch. With a reference model such as
-    `model="timm/resnet18"`, or a plug-in's model, the fields from width to init do not apply. `epochs` is accepted in
-    place of `steps` and is converted to `steps`. `image_size`, `channels` and `classes` come from `data` unless they
-    are set. An option of a variant is spelled `Config(position="mine", **{"position.base": 100.0})`. The field
-    `options` then holds every validated option of the chosen variants, including defaults.
+    `epochs` is accepted in place of `steps` and is converted to `steps`. An option of a variant is spelled
+    `Config(position="mine", **{"position.base": 100.0})`. The field `options` then holds every validated option of the
+    chosen variants, including defaults.
 
     Raises ConfigError if a key is unknown, a type is wrong, or a value or a combination of values is impossible. Raises
     OSError if a file of an image folder cannot be read.
@@ -96,10 +92,7 @@ class Epochs(Options):
 
 
 def check_settings(settings: Values) -> None:
-    """Raise ConfigError if a setting by itself has a wrong value, such as `lr=fast`, or if `model` is unknown.
-
-    Names of variants and data, options such as `position.base`, and combinations are left to Config. Loads no PyTorch.
-    """
+    """Raise ConfigError if a setting by itself has a wrong value, such as `lr=fast`. Loads no PyTorch."""
     fields = {**Config.model_fields, "epochs": Epochs.model_fields["epochs"]}
     given: dict[str, Any] = {key: value for key, value in settings.items() if key in fields}
     types: dict[str, Any] = {key: (fields[key].annotation, fields[key]) for key in given}
@@ -110,11 +103,9 @@ def check_settings(settings: Values) -> None:
 def merge(*layers: Values) -> dict[str, Any]:
     """Return one dictionary merged from layers of settings. Later layers override earlier layers.
 
-    A layer that sets `steps` or `epochs` replaces the earlier length of training. A named size such as `S/16` becomes
-    its fields, except for fields that its layer sets. `options` becomes dotted keys. A change of variant drops the
-    earlier options of the slot. A model of timm or of a plug-in drops the earlier architecture, and a named size drops
-    an earlier model. Raises ConfigError if a layer has both `steps` and `epochs`, an unknown size or invalid
-    `options`.
+    A named size such as `S/16` becomes its fields, except for fields that its layer sets. A change of variant drops the
+    earlier options of the slot. A model of timm or of a plug-in drops the earlier architecture. Raises ConfigError if a
+    layer has both `steps` and `epochs`, an unknown size or invalid `options`.
     """
     merged: dict[str, Any] = {}
     for layer in layers:
@@ -138,10 +129,7 @@ def merge(*layers: Values) -> dict[str, Any]:
 
 
 def spread_options(values: Values) -> dict[str, Any]:
-    """Return the settings with `options` as dotted keys, where no such key is set; raise ConfigError if invalid.
-
-    A setting that earlier versions recorded, and that had no effect, is left out.
-    """
+    """Return the settings with `options` as dotted keys, where no such key is set; raise ConfigError if invalid."""
     options = values.get("options", {})
     if not isinstance(options, Mapping):
         raise ConfigError(f"options={options}: a mapping from 'slot.name', as in position.base, to values")

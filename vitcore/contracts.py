@@ -77,10 +77,7 @@ def trains(slot: str, name: str) -> None:
 
 
 def beside_prefix(slot: str, name: str) -> None:
-    """Check that the variant trains with prefix tokens: registers, and a class token unless a pooling has none.
-
-    Some parameters may receive no gradient, such as the last layer's position biases if only the class token is pooled.
-    """
+    """Check that the variant trains with registers and a class token, although some parameters may get no gradient."""
     pool = {} if slot == "pool" else {"pool": "cls"}
     learns(Config(**tiny(slot, name).model_dump() | {"registers": 2} | pool), slot, name, every=False)
 
@@ -89,7 +86,7 @@ def learns(config: Config, slot: str, name: str, every: bool = True) -> None:
     """Check that logits are well-shaped and finite, weights change, and gradients are finite and reach the variant.
 
     Gradients are checked in the third step, because a head or branch that starts at zero blocks them at first. every:
-    whether gradients must reach all of the variant's parameters, or only some.
+    whether they must reach all of the variant's parameters.
     """
     training = Training(config, load(config))
     batch = training.batch()
@@ -129,10 +126,7 @@ def part_names(model: nn.Module, slot: str, name: str) -> set[str]:
 
 
 def declares_its_values(slot: str, name: str) -> None:
-    """Check that a variant declares values that it sets in `__init__`, because `initialize` overwrites all others.
-
-    During the check, PyTorch fills empty tensors with NaN, which distinguishes them from tensors with values.
-    """
+    """Check that a variant declares values that it sets in `__init__`, because `initialize` overwrites all others."""
     preset: list[nn.Parameter] = []
 
     def registered(module: nn.Module, parameter_name: str, parameter: nn.Parameter) -> None:
@@ -155,7 +149,7 @@ def declares_its_values(slot: str, name: str) -> None:
 
 @contextmanager
 def nan_in_empty_tensors() -> Iterator[None]:
-    """Let PyTorch fill empty tensors with NaN within the block."""
+    """Let PyTorch fill empty tensors with NaN within the block, which tells them from tensors with values."""
     before = torch.are_deterministic_algorithms_enabled()
     try:
         torch.use_deterministic_algorithms(True)
@@ -380,7 +374,7 @@ def finite_rates(slot: str, name: str) -> None:
 
 
 def sets_its_values(slot: str, name: str) -> None:
-    """Check that every parameter of a model has a value. During the check, PyTorch fills empty tensors with NaN."""
+    """Check that every parameter of a model has a value."""
     with nan_in_empty_tensors():
         model = build(tiny(slot, name))
     for full, parameter in model.named_parameters():

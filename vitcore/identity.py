@@ -1,8 +1,7 @@
 """The identity of a trial: the settings that its result depends on, from which the trial's id is hashed.
 
-A field is left out at its neutral value, which stands for the behavior before the field existed. A new field therefore
-leaves the ids of existing trials unchanged. Paths and settings that only determine how a trial runs are also left out.
-A dataset enters as its fingerprint, and a variant as its version: `numerics`, or the hash of a plug-in's file.
+A field is left out at its neutral value, which stands for the behavior before the field existed, so that a new field
+changes no id. A dataset enters as its fingerprint, and a variant as its version.
 """
 
 import hashlib
@@ -96,8 +95,7 @@ def options(config: Config) -> JsonSettings:
 def trial_id(config: Config) -> str:
     """Return the id of a trial, which is a hash of its identity. Equivalent configs have the same id.
 
-    Raises ConfigError or OSError if the data or a file of weights cannot be read. Raises ValueError if a variant has no
-    version.
+    Raises ValueError or OSError if the data or a file of weights cannot be read, or a variant has no version.
     """
     text = json.dumps(identity(config), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,8 +1,7 @@
 """Random numbers that are hashes of (seed, epoch, image, site, element).
 
 An image's key combines seed, epoch and image. A site is a named place in the program that draws random numbers, such as
-a dropout layer. An element is the index of a number that is drawn for an image at a site. No number depends on the
-batch, the device or earlier draws. Therefore, micro-batches, ranks and interruptions do not change the numbers.
+a dropout layer. No number depends on the batch, the device or earlier draws.
 """
 
 import hashlib
@@ -87,10 +86,9 @@ def bits(rng_keys: Tensor, site: int, elements: int) -> Tensor:
 
 
 def hashed_bits(low: Array, high: Array, each: Array) -> Array:
-    """Return uniform random int32 numbers (B, elements), which are hashes of keys and element numbers.
+    """Return uniform random int32 numbers (B, elements), hashes of keys and element numbers `each` (elements,).
 
-    low, high: the lower 32 bits of the keys XOR the site (B,), and the upper 32 bits (B,). each: the element numbers
-    (elements,). `low` and `each` are overwritten.
+    low, high: the lower 32 bits of the keys XOR the site (B,), and the upper ones. `low` and `each` are overwritten.
     """
     image = mix(mix(low) ^ high)  # (B,)
     return mix(image[:, None] + mix(each))

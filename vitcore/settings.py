@@ -1,7 +1,6 @@
 """Settings, the plain record of a trial's settings that all parts of the package read.
 
-The name of a field is also its key in overrides and on the command line, and its column in tables. Config adds what
-depends on the parts: whether their variants exist, and whether the settings fit together.
+Config adds what depends on the parts: whether their variants exist, and whether the settings fit together.
 """
 
 import re
@@ -45,11 +44,7 @@ def size_name(shape: Shape) -> int | str:
 
 
 class Settings(Options):
-    """Base class of Config, in which each setting has a type and a range of its own.
-
-    The field `options` holds the options of the chosen variants, written as `position.base`. In a Config it holds all
-    of them, including defaults.
-    """
+    """Base class of Config, in which each setting has a type and a range of its own."""
 
     shorthands: ClassVar[tuple[str, ...]] = ("epochs",)  # accepted, never stored
 

@@ -10,13 +10,11 @@ from vitcore.settings import Settings
 class Variant:
     """Base class of all variants. A variant is one choice for a slot, the field of Settings with the name `slot`.
 
-    `numerics` is an integer version of what the variant computes. It is part of the id of every trial with the variant.
-    Increase it when a change alters the variant's results. A variant in a plug-in may use the hash of its file and of
-    the local files that the file imports instead. With `numerics`, no edit of these files changes an id.
+    `numerics` is an integer version of what the variant computes, and part of the id of every trial with the variant.
+    Increase it when a change alters the variant's results. Without it, a plug-in's variant has the hash of its files.
 
-    An option at its neutral value is left out of a trial's identity, so that a new option does not change trial ids.
-    The neutral value is the option's default, unless `neutral` has another value. If you change a default, add the old
-    value to `neutral` or increase `numerics`.
+    An option at its neutral value, its default unless `neutral` has another, is left out of a trial's identity. If you
+    change a default, add the old value to `neutral` or increase `numerics`.
     """
 
     slot: ClassVar[str]

@@ -1,8 +1,4 @@
-"""The table of all slots, with their base classes and variants, and the validation of a Config by its parts.
-
-Trial ids, plug-ins, contract tests and `ablate list --variants` read this table. Add a new variant in the file of its
-slot, not in this file.
-"""
+"""The table of all slots, with their base classes and variants, and the validation of a Config by its parts."""
 
 import sys
 import traceback

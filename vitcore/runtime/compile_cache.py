@@ -31,8 +31,7 @@ def compiles(config: Settings, device: str) -> bool:
 def compile_model(model: nn.Module, backend: str = "inductor", attention: str = "pinned") -> Callable[..., Any]:
     """Return a compiled version of `model` that shares its weights and has one graph per batch shape.
 
-    With PyTorch's dynamic shapes, rounding would depend on earlier trials in the process. attention: the setting, a
-    part of the cache key because a compiled graph fixes its kernels.
+    With dynamic shapes, rounding would depend on earlier trials. attention: the setting, a part of the cache key.
     """
     use_private_cache()
     import torch._dynamo  # late: it takes seconds to load
@@ -48,11 +47,9 @@ def compile_model(model: nn.Module, backend: str = "inductor", attention: str = 
 
 
 def use_private_cache() -> None:
-    """Keep compiled code in a private cache folder, unless TORCHINDUCTOR_CACHE_DIR names another folder.
+    """Keep compiled code, which PyTorch unpickles, in a private folder, unless TORCHINDUCTOR_CACHE_DIR names another.
 
-    PyTorch unpickles and runs the cached files, by default from a predictable folder in /tmp. Raises OSError if the
-    private folder cannot be created. Raises ValueError if the folder is a link, or if another user owns it or may
-    write to it.
+    Raises OSError if the folder cannot be created, and ValueError if it is a link or others may write to it.
     """
     guessable = os.path.join(tempfile.gettempdir(), "torchinductor_")
     if not os.environ.get(CACHE, guessable).startswith(guessable):

@@ -1,9 +1,8 @@
 """The device, the numerical precision, the attention kernel and the threads with which a trial computes.
 
-By default, PyTorch chooses the attention kernel. On a GPU, its choice depends on whether a bias is fixed, learned or
-absent. Kernels differ in rounding and speed. Of the fused kernels, only the memory-efficient one computes the gradient
-of a bias (torch 2.14, derivatives.yaml). `attention=pinned` uses this kernel in all arms, or unfused products for
-unsupported head widths.
+By default, PyTorch chooses the attention kernel, on a GPU by whether a bias is fixed, learned or absent. Of the fused
+kernels, only the memory-efficient one computes the gradient of a bias (torch 2.14, derivatives.yaml). Therefore,
+`attention=pinned` uses it in all arms, or unfused products for unsupported head widths.
 """
 
 from collections.abc import Callable, Iterator
@@ -55,10 +54,9 @@ def require_gpu() -> None:
 
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return `tensor` on `device`. A copy to a GPU is from pinned memory, so that it waits for no earlier work there.
+    """Return `tensor`, on the CPU or on `device`, on `device`. A copy from pinned memory waits for no earlier work.
 
-    PyTorch keeps the pinned memory until the copy is done. Raises RuntimeError for a copy during the capture of a CUDA
-    graph, because replays of the graph would read this memory again. tensor: on the CPU or on `device`.
+    Raises RuntimeError for a copy during the capture of a CUDA graph, whose replays would read this memory again.
     """
     if tensor.device.type == device.type:
         return tensor
@@ -144,8 +142,7 @@ def compute_settings(config: Settings) -> Iterator[None]:
 def flush_subnormals(on: bool) -> Iterator[None]:
     """Flush subnormal float32 numbers (below 2^-126) to zero within the block if `on`, otherwise keep them.
 
-    PyTorch keeps them by default. Peaked attention produces so many that matrix products become several times slower on
-    some processors. The setting applies to this thread and to PyTorch threads started within the block.
+    Peaked attention produces so many that matrix products become several times slower on some processors.
     """
     before = not torch.tensor(SUBNORMAL, dtype=torch.float32, device="cpu") * 1
     torch.set_flush_denormal(on)
