@@ -27,7 +27,7 @@ from results import store
 from results.store.schemas import Settings
 from results.units import amount_text
 from vitcore.config import Config, merge
-from vitcore.data.lookup import find_pack
+from vitcore.data.pack import find_pack
 from vitcore.data.splits import load
 from vitcore.interop.timm_vit import timm_arguments
 from vitcore.runtime.device import compute_settings, device_of

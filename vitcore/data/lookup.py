@@ -11,7 +11,7 @@ from vitcore.data.dataset import About, small_class
 from vitcore.data.formats import FORMATS, list_stored
 from vitcore.data.homes import data_homes, own_packs
 from vitcore.data.imagefolder import Listing, StoredImage, describe_images, folder_images
-from vitcore.data.pack import NAME, find, manifest, missing_pack, pack_names
+from vitcore.data.pack import NAME, find_pack, manifest, missing_pack, pack_names
 
 FOLDER = "imagefolder:"
 IN_FILES = (FOLDER, *FORMATS)  # names of images in files begin so
@@ -27,7 +27,7 @@ def describe(name: str, data_dir: Path | None = None) -> About:
         return BUILT_IN[name].about
     if name.startswith(IN_FILES):
         return describe_files(name)
-    folder = find(name, data_dir)
+    folder = find_pack(name, data_dir)
     if folder is not None:
         return manifest(folder, name).about()
     if name in STATED:
@@ -72,13 +72,6 @@ def searched_folders(name: str, data_dir: Path | None = None) -> str:
 
 def pack_hint(name: str) -> str:
     return f"`ablate data pack {name} SOURCE --data-dir DIR` makes one"
-
-
-def find_pack(name: str, data_dir: Path | None = None) -> Path | None:
-    """Return the folder of the pack `name`, or None for other data and for a missing pack."""
-    if name in BUILT_IN or name.startswith(IN_FILES):
-        return None
-    return find(name, data_dir)
 
 
 def image_folder(name: str) -> Path:

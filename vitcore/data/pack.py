@@ -29,6 +29,7 @@ from pydantic import Field, model_validator
 from commonfloor.files import open_regular, read_bytes
 from commonfloor.messages import reason
 from commonfloor.options import ConfigError, Options
+from vitcore.data.builtin import BUILT_IN
 from vitcore.data.dataset import About, Bytes
 from vitcore.data.decode import open_content
 from vitcore.data.homes import data_homes, own_packs, parent_folders
@@ -161,9 +162,9 @@ def readable(path: Path) -> Iterator[None]:
         raise ConfigError(f"{path}: cannot be read ({reason(error)})") from None
 
 
-def find(name: str, data_dir: Path | None = None) -> Path | None:
+def find_pack(name: str, data_dir: Path | None = None) -> Path | None:
     """Return the folder of the pack `name`, the first in `data_homes` with a manifest, or None if there is none."""
-    if not NAME.fullmatch(name):
+    if name in BUILT_IN or not NAME.fullmatch(name):
         return None
     return next((home for home in data_homes(name, data_dir) if (home / MANIFEST).is_file()), None)
 

@@ -97,10 +97,6 @@ class Source:
             with self.picture(place) as image:
                 yield image
 
-    def sample(self) -> Iterator[Image]:
-        """Yield up to 64 evenly spaced images."""
-        return self.pictures(np.unique(np.linspace(0, len(self.labels) - 1, SAMPLE).astype(int)).tolist())
-
     def all_gray(self) -> bool:
         """Return whether all images are gray. Reads up to the first in color."""
         return all(map(is_gray, self.pictures(range(len(self.labels)))))
@@ -125,8 +121,9 @@ class Source:
         return replace(self, label_sets=[label_sets[rank] for rank in ranks])
 
     def shorter_sides(self) -> list[int]:
-        """Return the shorter side, in pixels, of each image in `sample`."""
-        return [min(image.size) for image in self.sample()]
+        """Return the shorter side, in pixels, of up to 64 evenly spaced images."""
+        places = np.unique(np.linspace(0, len(self.labels) - 1, SAMPLE).astype(int)).tolist()
+        return [min(image.size) for image in self.pictures(places)]
 
 
 def find_source(source: str, data_dir: Path | None, tests_alone: bool = False) -> Source:

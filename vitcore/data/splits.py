@@ -20,8 +20,8 @@ from vitcore.data.builtin import BUILT_IN
 from vitcore.data.dataset import About, Raw, moments
 from vitcore.data.homes import data_home
 from vitcore.data.imagefolder import read_images
-from vitcore.data.lookup import IN_FILES, STATED, describe, find_pack, images_in_files, pack_hint
-from vitcore.data.pack import Manifest, manifest, open_pack
+from vitcore.data.lookup import IN_FILES, STATED, describe, images_in_files, pack_hint
+from vitcore.data.pack import Manifest, find_pack, manifest, open_pack
 from vitcore.data.shuffle import Indices, folds, random_order, stratified_split
 from vitcore.data.stream import Stored
 from vitcore.runtime.device import send

@@ -27,7 +27,7 @@ from vitcore.data.imagefolder import (
     read_images,
 )
 from vitcore.data.lookup import searched_folders
-from vitcore.data.pack import Manifest, find, manifest
+from vitcore.data.pack import Manifest, find_pack, manifest
 from vitcore.data.splits import Images, pack_images, read
 from vitcore.settings import Shape
 
@@ -70,7 +70,7 @@ def find_test_set(name: str, data_dir: Path | None = None) -> TestSet:
         about = BUILT_IN[name].about
         load = partial(load_built_in, name, data_home(data_dir))
         return TestSet(about.class_names, load, lambda: about.fingerprint, about.levels, about.channels)
-    folder = find(name, data_dir)
+    folder = find_pack(name, data_dir)
     if folder is not None:
         content = manifest(folder, name)
         about = content.about()

@@ -10,7 +10,7 @@ from results.store.schemas import PlannedData, Settings, Split
 from vitcore.config import Config
 from vitcore.data.dataset import About
 from vitcore.data.lookup import IN_FILES, STATED, describe, pack_hint
-from vitcore.data.pack import find
+from vitcore.data.pack import find_pack
 from vitcore.settings import image_shape
 from vitcore.training import parents
 
@@ -44,7 +44,7 @@ def display_name(name: str) -> str:
 
 def assume_data(name: str, facts: Mapping[str, int], data_dir: Path | None) -> str:
     """See Trainable.assume_data. The facts suffice to plan, not to train."""
-    if find(name, data_dir) is not None:
+    if find_pack(name, data_dir) is not None:
         return ""
     sizes = facts["image_size"], facts["channels"], facts["classes"], facts["train"], facts["test"]
     STATED[name] = About(*sizes, {"pack": name, "sha256": ""})

@@ -30,8 +30,8 @@ def check_data(trials: Sequence[Settings], to_train: Sequence[Settings], data_di
     from vitcore.data.builtin import BUILT_IN  # loads NumPy, as all of these
     from vitcore.data.homes import data_home
     from vitcore.data.imagefolder import check_images
-    from vitcore.data.lookup import IN_FILES, describe, find_pack, images_in_files
-    from vitcore.data.pack import manifest, open_pack
+    from vitcore.data.lookup import IN_FILES, describe, images_in_files
+    from vitcore.data.pack import find_pack, manifest, open_pack
 
     left = {settings["data"] for settings in to_train}
     for name in sorted({settings["data"] for settings in trials}):

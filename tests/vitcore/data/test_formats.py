@@ -24,7 +24,7 @@ from vitcore.config import Config
 from vitcore.data import lookup
 from vitcore.data.formats import list_stored
 from vitcore.data.formats.layout import Choice, braces, expand, split_name
-from vitcore.data.formats.tables import Shard
+from vitcore.data.formats.tables import TableFile
 from vitcore.data.lookup import describe
 from vitcore.data.pack import manifest
 from vitcore.data.splits import load
@@ -89,7 +89,7 @@ def test_the_id_is_that_of_the_content(folder: Path, tmp_path: Path) -> None:
 def test_threads_read_each_others_row_groups(folder: Path, tmp_path: Path) -> None:
     """Rows in any order, at once: each is the image that was written there."""
     as_parquet(folder, tmp_path / "other")
-    shard = Shard(tmp_path / "other" / "train-00000-of-00002.parquet", "train")
+    shard = TableFile(tmp_path / "other" / "train-00000-of-00002.parquet", "train")
     rows = list(range(shard.starts[-1])) * 20
     np.random.default_rng(0).shuffle(rows)
     wanted = [content for _, content, _ in other_formats.images(folder, "train")]

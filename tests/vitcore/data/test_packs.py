@@ -24,7 +24,7 @@ from ablations.cli import data as data_commands
 from commonfloor.options import ConfigError
 from vitcore.data.decode import DECODING
 from vitcore.data.lookup import describe
-from vitcore.data.pack import Pack, find, manifest, verify
+from vitcore.data.pack import Pack, find_pack, manifest, verify
 from vitcore.data.pack_sources import find_source
 from vitcore.data.pack_writer import PackOptions, pack
 
@@ -154,7 +154,7 @@ def test_a_source_that_cannot_be_packed_is_named(folder: Path, home: Path, tmp_p
     ):
         with pytest.raises(ValueError, match=said):
             packed(source, home)
-    assert find("photos") is None
+    assert find_pack("photos") is None
 
 
 def test_names_that_cannot_be(folder: Path, home: Path) -> None:

@@ -95,7 +95,7 @@ class ParquetFile:
             return pq.ParquetFile(file, metadata=self.metadata).read_row_group(group, [column])[column]
 
 
-class Shard:
+class TableFile:
     """An open file of rows. name: as in messages. Raises ValueError if it cannot be read."""
 
     latest = threading.local()  # keeps the group that a thread read last
@@ -171,7 +171,7 @@ def read_tables(files: Sequence[File], choice: Choice) -> Part:
     labels: list[int | str] = []
     classes: set[tuple[str, ...]] = set()
     for path, name in files:
-        shard = Shard(path, name)
+        shard = TableFile(path, name)
         kinds = {field.name: field.type for field in shard.file.schema}
         with_images = [column for column, kind in kinds.items() if holds_images(kind)]
         image = choice.column("image", with_images, kinds)

@@ -11,7 +11,7 @@ from commonfloor.messages import spelling_hint
 from vitcore.data.builtin import downloadable_dataset
 from vitcore.data.formats import TABLES
 from vitcore.data.lookup import searched_folders
-from vitcore.data.pack import MANIFEST, find, manifest, pack_names
+from vitcore.data.pack import MANIFEST, find_pack, manifest, pack_names
 from vitcore.data.pack import verify as damaged_files
 from vitcore.data.pack_sources import TIMM, Source, find_source
 from vitcore.data.pack_writer import complete_options, enlargement_warning, pack, repair, shards_to_rewrite
@@ -39,7 +39,7 @@ def write_pack(
     origin: see vitcore/data/pack_sources.py. home: the folder of new packs. anywhere: whether a pack elsewhere is
     repaired. asked: options that are not the default. labels: a file, as of `Source.with_label_sets`.
     """
-    folder = (find(name) if anywhere else None) or home / name
+    folder = (find_pack(name) if anywhere else None) or home / name
     source = find_source(origin, home, tests_alone)
     if labels:
         if origin.startswith((*TABLES, TIMM)):
@@ -81,7 +81,7 @@ class PackReport:
 
 def verify(name: str, progress: Progress) -> PackReport:
     """Read a whole pack. Raises ValueError if there is none, or if its manifest is damaged."""
-    folder = find(name)
+    folder = find_pack(name)
     if folder is None:
         raise ValueError(f"no pack '{name}' ({searched_folders(name)}){spelling_hint(name, pack_names())}")
     content = manifest(folder, name)

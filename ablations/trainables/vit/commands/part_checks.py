@@ -8,7 +8,7 @@ import vitcore
 from ablations.trainables.vit import plugins
 from vitcore.contracts import contracts
 from vitcore.data.builtin import BUILT_IN
-from vitcore.data.lookup import find_pack
+from vitcore.data.pack import find_pack
 from vitcore.sizes import REFERENCE
 from vitcore.variants import VARIANTS
 

@@ -29,8 +29,8 @@ from vitcore.data.imagefolder import (
     stored_file,
     visible_files,
 )
-from vitcore.data.lookup import FOLDER, find_pack
-from vitcore.data.pack import MANIFEST, Pack, Records, manifest, read_index
+from vitcore.data.lookup import FOLDER
+from vitcore.data.pack import MANIFEST, Pack, Records, find_pack, manifest, read_index
 from vitcore.data.shuffle import Indices
 
 SMALLEST_CLASS = 2  # minimum images per class to train and validate on
