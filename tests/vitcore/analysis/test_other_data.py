@@ -16,8 +16,7 @@ from vitcore.config import Config
 from vitcore.data.builtin import BUILT_IN
 from vitcore.data.decode import middle_window, open_image
 from vitcore.data.lookup import describe
-from vitcore.data.pack import find_pack
-from vitcore.data.pack import manifest
+from vitcore.data.pack import find_pack, manifest
 from vitcore.data.pack_sources import find_source
 from vitcore.data.pack_writer import PackOptions, pack
 from vitcore.data.splits import load

@@ -23,7 +23,7 @@ from ablations.trainables.vit.data import display_name
 from vitcore.config import Config
 from vitcore.data import lookup
 from vitcore.data.formats import list_stored
-from vitcore.data.formats.layout import Choice, braces, expand, split_name
+from vitcore.data.formats.layout import Selection, braces, expand, split_name
 from vitcore.data.formats.tables import TableFile
 from vitcore.data.lookup import describe
 from vitcore.data.pack import manifest
@@ -139,7 +139,7 @@ def test_a_files_name_says_its_split(file: str, split: str) -> None:
     ],
 )
 def test_which_splits_are_read(choice: str, names: list[str], splits: list[str]) -> None:
-    assert Choice.parse(f"x#{choice}")[1].splits(names) == splits
+    assert Selection.parse(f"x#{choice}")[1].splits(names) == splits
 
 
 def test_patterns(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from trainings import finished
 
 from vitcore.config import Config
 from vitcore.data.formats import list_stored
-from vitcore.data.formats.layout import Choice, braces
+from vitcore.data.formats.layout import Selection, braces
 from vitcore.data.formats.tars import read_samples
 
 pytestmark = pytest.mark.filterwarnings("default")  # of packages that are not ours
@@ -105,7 +105,7 @@ def test_tars_are_read_as_webdataset_reads_them(folder: Path, tmp_path: Path) ->
     for sample in webdataset.WebDataset(pattern, shardshuffle=False).decode(only=["cls"]):
         theirs.append((sample["png"], sample["cls"]))
     files = [(Path(name), name) for name in braces(pattern)]
-    part = read_samples(files, Choice())
+    part = read_samples(files, Selection())
     assert [(image.read(), label) for image, label in zip(part.images, part.labels, strict=True)] == theirs
     expanded = webdataset.shardlists.expand_urls("{a,b{8..10}}-{00..01}")
     assert sorted(set(braces("{a,b{8..10}}-{00..01}"))) == sorted(expanded)

@@ -14,7 +14,7 @@ pyarrow and tarfile read them: webdataset unpickles and has no random access.
 import os
 
 from commonfloor.options import ConfigError
-from vitcore.data.formats.layout import Choice, Part, expand, listing_of, splits_of
+from vitcore.data.formats.layout import Selection, SplitImages, expand, listing_of, splits_of
 from vitcore.data.formats.tars import read_samples
 from vitcore.data.imagefolder import Listing, StoredImage
 
@@ -31,13 +31,13 @@ def list_stored(name: str) -> Listing[StoredImage]:
     from vitcore.data.formats.tables import read_tables, saved_splits  # late: a worker needs no pyarrow
 
     try:
-        pattern, choice = Choice.parse(os.path.expanduser(name.partition(":")[2]))
+        pattern, choice = Selection.parse(os.path.expanduser(name.partition(":")[2]))
         if name.startswith(SAVED):
             splits = saved_splits(pattern)
         else:
             splits = splits_of(expand(pattern, ".parquet" if name.startswith(PARQUET) else ".tar"))
         read = read_samples if name.startswith(SAMPLES) else read_tables
-        parts: dict[str, Part] = {}
+        parts: dict[str, SplitImages] = {}
         for split in choice.splits(list(splits)):
             parts[split] = read(splits[split], choice)
         return listing_of(parts, f"{name}: ")

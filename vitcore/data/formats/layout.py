@@ -25,7 +25,7 @@ File = tuple[Path, str]  # a file, and its name in messages
 
 
 @dataclass(frozen=True)
-class Choice:
+class Selection:
     """The columns and splits that are asked for; "" for the only one, or the one with the usual name."""
 
     image: str = ""
@@ -38,10 +38,10 @@ class Choice:
         """Return the text before '#', and the choice after it. Raises ValueError if a key is unknown."""
         before, _, after = text.partition("#")
         chosen = dict(item.partition("=")[::2] for item in after.split(",") if item)
-        known = [field.name for field in fields(cls)]
+        keys = [field.name for field in fields(cls)]
         for key, value in chosen.items():
-            if key not in known or not value:
-                raise ValueError(f"#{key}={value}: one of {', '.join(f'{name}=NAME' for name in known)}")
+            if key not in keys or not value:
+                raise ValueError(f"#{key}={value}: one of {', '.join(f'{name}=NAME' for name in keys)}")
         return before, cls(**chosen)
 
     def splits(self, names: Sequence[str]) -> list[str]:
@@ -91,8 +91,8 @@ def expand(pattern: str, suffix: str) -> list[Path]:
         if os.path.isdir(each):
             root = each
             each = os.path.join(glob.escape(each), "**", f"*{suffix}")
-        found = glob.glob(each, recursive=True)
-        visible = [name for name in found if not any(map(is_hidden, Path(os.path.relpath(name, root)).parts))]
+        matches = glob.glob(each, recursive=True)
+        visible = [name for name in matches if not any(map(is_hidden, Path(os.path.relpath(name, root)).parts))]
         if not visible:
             raise ValueError(f"{each}: no such file" if each != pattern else "no such file")
         files.update(visible)
@@ -130,14 +130,14 @@ def splits_of(files: Sequence[Path]) -> dict[str, list[File]]:
 def split_name(file: Path) -> str:
     """Return the only usual name of a split in a file's name or else in its folders', or the name without numbers."""
     for text in (file.stem, *reversed(file.parent.parts)):
-        known = {word for word in re.split(r"[^a-z]+", text.casefold()) if word in (*TRAIN, *TESTS)}
-        if len(known) == 1:
-            return known.pop()
+        words = {word for word in re.split(r"[^a-z]+", text.casefold()) if word in (*TRAIN, *TESTS)}
+        if len(words) == 1:
+            return words.pop()
     return NUMBERING.sub("", file.stem) or "all"
 
 
 @dataclass(frozen=True)
-class Part:
+class SplitImages:
     """The images of a split, and their labels: numbers, or the names of classes. classes: names of the numbers."""
 
     images: Sequence[StoredImage]
@@ -145,7 +145,7 @@ class Part:
     classes: tuple[str, ...] = ()
 
 
-def listing_of(parts: Mapping[str, Part], origin: str) -> Listing[StoredImage]:
+def listing_of(parts: Mapping[str, SplitImages], origin: str) -> Listing[StoredImage]:
     """Return the images of one or two splits. A fixed fifth of each class of a single split is for testing.
 
     Raises ValueError if a label is missing or invalid, or the splits differ in the names of their classes.

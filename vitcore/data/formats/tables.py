@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from commonfloor.files import open_regular, read_bytes, safe_name
 from commonfloor.messages import reason
-from vitcore.data.formats.layout import Choice, File, Part, is_label_name
+from vitcore.data.formats.layout import File, Selection, SplitImages, is_label_name
 from vitcore.data.imagefolder import StoredImage
 
 LARGEST_JSON = 2**24  # bytes
@@ -165,7 +165,7 @@ def holds_images(kind: pa.DataType) -> bool:
     return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
 
 
-def read_tables(files: Sequence[File], choice: Choice) -> Part:
+def read_tables(files: Sequence[File], choice: Selection) -> SplitImages:
     """Return the images and labels of a split. Raises ValueError if a file is damaged or a column has to be chosen."""
     images: list[StoredImage] = []
     labels: list[int | str] = []
@@ -184,4 +184,4 @@ def read_tables(files: Sequence[File], choice: Choice) -> Part:
         classes.add(shard.classes.get(label, ()))
     if len(classes) > 1:
         raise ValueError(f"{files[0][1]} and files beside it differ in the names of their classes")
-    return Part(images, labels, classes.pop())
+    return SplitImages(images, labels, classes.pop())

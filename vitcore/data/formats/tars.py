@@ -13,7 +13,7 @@ from typing import Any
 from commonfloor.files import open_regular
 from commonfloor.messages import reason
 from vitcore.data.decode import LARGEST, SUFFIXES
-from vitcore.data.formats.layout import Choice, File, Part, is_label_name
+from vitcore.data.formats.layout import File, Selection, SplitImages, is_label_name
 from vitcore.data.imagefolder import StoredImage, is_hidden
 
 LARGEST_LABEL = 2**20  # bytes
@@ -90,7 +90,7 @@ def members_between(path: Path, file: Any, start: int, end: int, folder: PurePos
                 yield Member(folder / name, path, first, member.size)
 
 
-def read_samples(files: Sequence[File], choice: Choice) -> Part:
+def read_samples(files: Sequence[File], choice: Selection) -> SplitImages:
     """Return the images and labels of a split of WebDataset's tars. Other members are never opened.
 
     Raises ValueError if a tar is damaged, or a sample has no image or label or several.
@@ -109,7 +109,7 @@ def read_samples(files: Sequence[File], choice: Choice) -> Part:
                 where = PurePosixPath(name, member.name)
                 stored = Member(where, path, member.offset_data, member.size)
                 images.append(StoredImage(str(where), member.size, stored.read))
-    return Part(images, labels)
+    return SplitImages(images, labels)
 
 
 def sample_members(tar: tarfile.TarFile, path: Path) -> Iterator[tarfile.TarInfo]:
@@ -136,7 +136,7 @@ def is_image(ending: str) -> bool:
     return f".{ending.rpartition('.')[2]}" in SUFFIXES
 
 
-def read_label(tar: tarfile.TarFile, fields: Mapping[str, tarfile.TarInfo], choice: Choice) -> int | str:
+def read_label(tar: tarfile.TarFile, fields: Mapping[str, tarfile.TarInfo], choice: Selection) -> int | str:
     """Return a sample's label: of the chosen member or .cls, or else of a key of .json. fields: ending -> member."""
 
     def text(ending: str) -> str:
