@@ -1,7 +1,6 @@
 """Exports of results to one file, as Parquet or flat CSV. Every command that reads results accepts the Parquet file.
 
-A Parquet export has one row per trial, even if several studies share the trial. The metadata of its schema holds the
-plans. Equal results give equal bytes.
+It has one row per trial, even if several studies share it, and the plans as metadata. Equal results give equal bytes.
 """
 
 import hashlib
@@ -50,8 +49,7 @@ OR_EMPTY = BeforeValidator(lambda text: "{}" if text == "" else text)  # "": the
 class ExportHeader(Schema):
     """The metadata of an exported Parquet file.
 
-    declarations: those of the ledger that concern the trials; None in exports of 0.23. seals: those
-    of the plans. trials: SHA-256 of all rows. checksum: SHA-256 of the other fields.
+    declarations: of the trials, None in exports of 0.23. trials: SHA-256 of all rows. checksum: of the other fields.
     """
 
     plans: list[Plan]
@@ -74,23 +72,20 @@ class TrialRow(Schema):
 
 
 def schema(metrics: Iterable[str], curves: Iterable[str]) -> pa.Schema:
-    """Return the columns of an export. curves: the numbers that training histories have besides AXES."""
     names = ["id", *TEXTS, "evals", *metrics, *MEASURES, *FAULTS, "history", "correct_index", "correct", "inspect"]
     return typed_schema(names, [*AXES, *curves])
 
 
 def typed_schema(names: Sequence[str], history: Iterable[str]) -> pa.Schema:
-    """Return the schema of these columns. A column without a type of its own has numbers. history: names of numbers."""
     evaluation = pa.struct([(name, pa.float64()) for name in history])
     types = TYPES | {"history": pa.list_(evaluation)}
     return pa.schema([(name, types.get(name, pa.float64())) for name in names])
 
 
 def write(studies: Sequence[StudyResults], path: Path, inside: Mapping[str, Inspection] = {}) -> None:
-    """Write an export of the studies to `path`, in the format that its suffix names.
+    """Write an export of the studies to `path`: everything to .parquet, one row per planned trial to .csv.
 
-    A .parquet file holds everything and a .csv file has one row per planned trial. inside: trial id -> inspection, for
-    .parquet only. Raises ValueError for another suffix, or if `studies` is empty.
+    inside: trial id -> inspection. Raises ValueError for another suffix, or if `studies` is empty.
     """
     if not studies:
         raise ValueError(f"{path}: nothing to export")
@@ -135,7 +130,6 @@ def parquet(studies: Sequence[StudyResults], inside: Mapping[str, Inspection] = 
 
 
 def trial_rows(study: StudyResults) -> Iterator[Json]:
-    """Yield a dict per planned trial, with the columns of an export except `inspect`."""
     for trial, history in study.trials_with_history():
         row = {name: trial[name] for name in ("id", *TEXTS, *study.metrics, *MEASURES, *FAULTS)}
         row["history"] = [{name: line[name] for name in (*AXES, *study.curves)} for line in history]
@@ -188,7 +182,6 @@ def read(path: Path) -> list[StudyResults]:
 
 
 def read_inspections(path: Path) -> dict[str, Inspection]:
-    """Return trial id -> inspection for an export. Raises ValueError if the file is damaged or not an export."""
     inspections = {}
     with naming_damage(path):
         for number, row in enumerate(read_rows(path)):
@@ -221,8 +214,7 @@ def open_parquet(path: Path, **options: Any) -> Iterator[pq.ParquetFile]:
 def read_header(path: Path) -> ExportHeader:
     """Return the header of an export, without reading its rows.
 
-    Raises ValueError if the file is missing or not an export. Raises Broken if its header is damaged, and NewerSchema
-    if a newer version wrote it.
+    Raises ValueError if it is missing or not an export, Broken if damaged, NewerSchema if a newer version wrote it.
     """
     with open_parquet(path) as file:
         content = (file.schema_arrow.metadata or {}).get(KEY)
@@ -256,18 +248,13 @@ def read_rows(path: Path) -> list[Json]:
 
 
 def check_columns(columns: pa.Schema) -> None:
-    """Raise Broken unless a file has the columns of an export.
-
-    Columns, and numbers of the training histories, may be missing, because earlier versions had fewer. Others may be
-    there, because trials differ in what they measure.
-    """
+    """Raise Broken unless a file has the columns of an export; earlier versions had fewer, and trials differ."""
     expected = typed_schema(columns.names, history_names(columns))
     if REQUIRED_COLUMNS.difference(columns.names) or not columns.equals(expected):
         raise store.Broken(f"not the columns of schema {store.SCHEMA}")
 
 
 def check_size(file: pq.FileMetaData) -> None:
-    """Raise Broken if reading the file could exhaust memory."""
     values = 0
     size = 0  # bytes
     for group, column in itertools.product(range(file.num_row_groups), range(file.num_columns)):
@@ -282,7 +269,7 @@ def check_size(file: pq.FileMetaData) -> None:
 def column_values(name: str, column: pa.ChunkedArray) -> list[Any]:
     """Return the values of a column, with arrays or None for a column of ARRAYS.
 
-    Rows share equal texts. Parquet stores such a text once, so a small file could otherwise flood memory.
+    Rows share equal texts, which Parquet stores once: a small file could otherwise flood memory.
     """
     if name in ARRAYS:
         return [as_numpy(scalar.values) for scalar in column]
@@ -297,10 +284,7 @@ def column_values(name: str, column: pa.ChunkedArray) -> list[Any]:
 
 
 def as_numpy(values: pa.Array | None) -> np.ndarray | None:
-    """Return the numbers of an array, or None for None. Raises Broken if a number is missing.
-
-    No Python number is made for each image, and pandas is not loaded, as Arrow's own conversion would do.
-    """
+    """Return the numbers of an array, without a Python number for each or pandas. Raises Broken if one is missing."""
     if values is None:
         return None
     if values.null_count:
@@ -337,7 +321,6 @@ def check_limit(what: str, number: int, most: int) -> None:
 
 
 def csv_text(studies: Sequence[StudyResults]) -> str:
-    """Return CSV text with one row per planned trial: its study, its results and the settings of its config."""
     rows = list(itertools.chain.from_iterable(map(csv_rows, studies)))
     columns: dict[str, list[Plain]] = {}
     for name in dict.fromkeys(itertools.chain.from_iterable(rows)):

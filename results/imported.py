@@ -1,7 +1,6 @@
 """Results of runs that this suite did not train, as a study: tables of runs in CSV, Parquet or JSON lines.
 
-A long table has a row per run, with its settings, seed and metrics, as Weights & Biases and MLflow save it. A wide
-table has a column per arm and a row per seed. Without seeds, the repeats of an arm are numbered by row, and unpaired.
+A long table has a row per run, as Weights & Biases and MLflow save it. A wide one has a column per arm, a row per seed.
 """
 
 import ast
@@ -40,9 +39,8 @@ FEWEST = 2  # arms
 class Columns:
     """What the columns of a table mean.
 
-    arms: the columns whose values name an arm; none in a wide table, where each column is an arm. seed: the column of
-    seeds, "" for `seed` if there is one. metrics: the first is compared. lower: the metrics of which less is better.
-    unpaired: whether equal seeds pair nothing.
+    arms: the columns whose values name an arm; none in a wide table. seed: "" for `seed` if there is one. metrics: the
+    first is compared. lower: the metrics of which less is better. unpaired: whether equal seeds pair nothing.
     """
 
     study: str
@@ -164,7 +162,6 @@ def column(table: pd.DataFrame, option: str, name: str) -> str:
 
 
 def columns_like(table: pd.DataFrame, name: str) -> list[str]:
-    """Return the column of this name, or else those that end in it."""
     names = list(map(str, table.columns))
     if name in names:
         return [name]
@@ -172,7 +169,7 @@ def columns_like(table: pd.DataFrame, name: str) -> list[str]:
 
 
 def seed_column(table: pd.DataFrame, request: Columns) -> str:
-    """Return the column of seeds, or "" if the request names none and the table has no SEED.
+    """Return the column of seeds, or "" if there is none.
 
     Raises ValueError if another column seems to hold seeds, unless unpaired runs are asked for.
     """
@@ -192,7 +189,6 @@ def seed_column(table: pd.DataFrame, request: Columns) -> str:
 
 
 def last_name(name: str) -> str:
-    """Return the end of a column's name, such as `lr` of `params.lr`."""
     return re.split("[./]", name)[-1]
 
 
@@ -209,7 +205,6 @@ def resembles_seeds(name: str, values: pd.Series) -> bool:
 
 
 def long_runs(table: pd.DataFrame, request: Columns, seed: str) -> Iterator[ImportedRun]:
-    """Yield the run of each row. seed: the column of seeds, or "" to number the runs of each arm."""
     arms = {name: table[column(table, "--arm", name)] for name in request.arms}
     metrics = {name: table[column(table, "--metric", name)] for name in request.metrics}
     states = [table[name] for name in table.columns if name.lower() in STATES]
@@ -229,7 +224,6 @@ def long_runs(table: pd.DataFrame, request: Columns, seed: str) -> Iterator[Impo
 
 
 def arm_columns(table: pd.DataFrame, seed: str) -> list[str]:
-    """Return the columns of a wide table without that of seeds. Columns without a name may only number rows."""
     arms = []
     for number, name in enumerate(table.columns, 1):
         if name == seed or is_nameless_filler(table[name]):
@@ -241,17 +235,13 @@ def arm_columns(table: pd.DataFrame, seed: str) -> list[str]:
 
 
 def is_nameless_filler(values: pd.Series) -> bool:
-    """Return whether a column has no name, and either row numbers from 0 on or no values."""
     if not str(values.name).startswith(UNNAMED):
         return False
     return bool(values.isna().all()) or list(map(setting, values)) == list(range(len(values)))
 
 
 def wide_runs(table: pd.DataFrame, request: Columns, seed: str, arms: Sequence[str]) -> Iterator[ImportedRun]:
-    """Yield a run for each arm, which is a column, and each seed, which is a row.
-
-    seed: the column of seeds, or "" to number the rows. Then cells below the last number of an arm are no runs.
-    """
+    """Yield a run for each arm, which is a column, and each seed, or each row down to the arm's last number."""
     metric = request.metrics[0]
     if len(request.metrics) > 1 or metric in table.columns:
         raise ValueError(f"--metric={','.join(request.metrics)}: without --arm, each column is an arm of one metric")
@@ -285,7 +275,6 @@ def as_seed(value: Any, row: int) -> int:
 
 
 def as_number(name: str, value: Any, row: int) -> float:
-    """Return a metric, NaN for an empty cell."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -329,10 +318,7 @@ def new_plan(
     request: Columns,
     is_numbered: bool,
 ) -> Plan:
-    """Return the plan of the runs. A run that the table lacks is not planned.
-
-    arms: name -> settings. is_numbered: whether the table has no seeds.
-    """
+    """Return the plan of the runs that the table has. is_numbered: whether it has no seeds."""
     pairing = "paired by seed number: whether equal seeds share data order or initial weights is unknown"
     if is_numbered:
         pairing = f"unpaired: no column {SEED}, so that the repeats of an arm are numbered in the order of rows"
@@ -378,7 +364,6 @@ def new_plan(
 
 
 def declared(name: str, runs: Sequence[ImportedRun], request: Columns) -> Metric:
-    """Return the declaration of a metric. An accuracy is known by its name and values from 0 to 1."""
     numbers = [run.metrics[name] for run in runs if not math.isnan(run.metrics[name])]
     if not numbers:
         raise ValueError(f"--metric={name}: no run has a value")

@@ -26,9 +26,9 @@ def load_studies(source: Path, studies: Sequence[str] = (), parts: Collection[st
 def load_readable(
     source: Path, studies: Sequence[str] = (), parts: Collection[str] = PARTS
 ) -> tuple[list[StudyResults], list[ValueError]]:
-    """Return (the readable studies as in `load_studies`, the errors of damaged plans that `studies` does not name).
+    """Return (the readable studies, the errors of damaged plans that `studies` does not name), as `load_studies`.
 
-    Raises ValueError in the other cases of `load_studies`, or if all plans are damaged.
+    Raises ValueError in its other cases, or if all plans are damaged.
     """
     if source.is_file():
         from results.export import read as read_export  # late: pulls in the Parquet reader
@@ -42,8 +42,8 @@ def load_readable(
 def load_inspections(source: Path, studies: Sequence[StudyResults]) -> dict[str, Inspection]:
     """Return trial id -> inspection for each arm's first finished seed, or for all inspections in an export.
 
-    In a run directory, missing and damaged inspections are left out. Raises ValueError if an export is damaged,
-    or if a newer version wrote an inspection.
+    Missing and damaged inspections are left out. Raises ValueError if an export is damaged, or a newer version wrote
+    it.
     """
     if source.is_file():
         from results.export import read_inspections  # late: pulls in the Parquet reader

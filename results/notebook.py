@@ -65,7 +65,6 @@ class StudyView:
         return f'{STYLE}\n<div class="ablate-study">\n{"".join(parts)}\n</div>'
 
     def picture(self) -> str:
-        """Return the figure as an HTML image, or why there is none."""
         missing = study_figure.unknown_figure(self.results.plan)
         if missing:
             return f"<p>No figure: {html.escape(missing)}</p>"
@@ -76,10 +75,9 @@ class StudyView:
 
 
 def open_study(name: str, source: str | Path = "runs") -> StudyView:
-    """Return a study of a run directory, or of a file that `ablate export` wrote.
+    """Return a study of a run directory, or of a file that `ablate export` wrote, by a name such as "pooling@digits".
 
-    name: such as "pooling", or "pooling@digits" if it was run on several recipes. Raises ValueError if it fits several
-    studies or none, and in the other cases of `load_studies`.
+    Raises ValueError if the name fits several studies or none, and in the other cases of `load_studies`.
     """
     found = load_studies(Path(source), [name])
     if len(found) > 1:

@@ -13,8 +13,19 @@ Interval = tuple[float, float]
 NO_VERDICT = "no verdict"
 
 
+class Rejudged:
+    """What may have had another verdict under what was declared first."""
+
+    verdict: str | None
+    first_declared: str | None
+
+    @property
+    def is_judged_anew(self) -> bool:
+        return self.first_declared not in (None, self.verdict or NO_VERDICT)
+
+
 @dataclass(frozen=True, kw_only=True)
-class SecondaryResult:
+class SecondaryResult(Rejudged):
     """An arm's result in a secondary metric, and its difference from the baseline. Unknown values are None.
 
     n: the number of values. p_adjusted: p, adjusted together with all tests of the table's arms. untested: why there is
@@ -33,26 +44,17 @@ class SecondaryResult:
     untested: str = ""
     first_declared: str | None = None
 
-    @property
-    def is_judged_anew(self) -> bool:
-        """Whether the arm had another verdict under what was declared first."""
-        return self.first_declared not in (None, self.verdict or NO_VERDICT)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class Row(Rejudged):
     """A row of a study's table: the results of one arm. Accuracies are fractions and unknown values are None.
 
-    n: the number of finished trials with the metric. collapsed: how many of them collapsed. missing: the number of
-    trials without the metric that neither diverged nor failed. stopped: the number of trials that a race left out.
-    delta, p, verdict: comparison with the arm `baseline` over n_pairs seeds. margin_met: the smallest equivalence
-    margin that the arm meets after Holm's correction, a number or a share like the plan's margin. delta_ci95_images:
-    interval over seeds and images. delta_ci95_simultaneous: interval that holds for a whole family at once.
-    error_ratio: the arm's error / the baseline's, of an accuracy. images_share: share of the difference's variance that
-    comes from the choice of test images. measured: metric -> mean for further metrics, and metric + INTERVAL ->
-    confidence interval. first_declared: the verdict under what was declared before there were results, or "no verdict",
-    if the study declares something else now. secondary: secondary metric -> its result. dominated_by: the arms that are
-    better in one metric and not worse in any, None if unknown.
+    n: the finished trials with the metric, of which `collapsed` did. missing: the trials without it that neither
+    diverged nor failed. delta, p, verdict: comparison with the arm `baseline` over n_pairs seeds. margin_met: the
+    smallest margin that the arm meets after Holm's correction, a number or a share like the plan's. error_ratio: the
+    arm's error / the baseline's, of an accuracy. images_share: share of the difference's variance that comes from the
+    choice of test images. measured: further metric -> mean, and metric + INTERVAL -> interval. first_declared: the
+    verdict under what was declared before there were results, if that was something else.
     """
 
     arm: str
@@ -90,17 +92,10 @@ class Row:
 
     @property
     def ended_trials(self) -> int:
-        """The number of trials that diverged, or finished with the metric."""
         return self.n + self.diverged
 
     @property
-    def is_judged_anew(self) -> bool:
-        """Whether the arm had another verdict under what was declared first."""
-        return self.first_declared not in (None, self.verdict or NO_VERDICT)
-
-    @property
     def unstable(self) -> int:
-        """The number of trials that diverged or collapsed."""
         return self.diverged + self.collapsed
 
     def value(self, column: str) -> Any:
@@ -140,8 +135,7 @@ class Claim:
 class InteractionRow:
     """The interaction effect of two changes, on the scale of the metric and, for an accuracy, on the logit scale.
 
-    arms: the names of four arms: with both changes, with each alone, and with neither. n: number of seeds that all four
-    finished. verdict: positive, negative, not-resolved, or None if untested.
+    arms: with both changes, with each alone, and with neither. verdict: positive, negative, not-resolved, or None.
     """
 
     name: str
@@ -157,7 +151,6 @@ class InteractionRow:
     notes: Sequence[str]
 
     def without_verdict(self, note: str) -> "InteractionRow":
-        """Return the interaction with `note` in place of its p values and verdict, or unchanged without a verdict."""
         return self if self.verdict is None else replace(self, p=None, p_holm=None, verdict=None, notes=[note])
 
 
@@ -166,7 +159,6 @@ class AverageRow:
     """An arm averaged over data sets, which count alike, and its average difference from the baseline.
 
     arm: its name without the data. arms: its names on each data set. n: how many seeds or pairs all data sets have.
-    delta_ci95_images, verdict: as in `Row`; the verdict of a baseline is None.
     """
 
     arm: str
@@ -183,7 +175,6 @@ class AverageRow:
     notes: Sequence[str] = ()
 
     def without_verdict(self, note: str) -> "AverageRow":
-        """Return the average with `note` in place of its p values and verdict, or unchanged without a verdict."""
         return self if self.verdict is None else replace(self, p=None, p_holm=None, verdict=None, notes=[note])
 
 
@@ -202,11 +193,9 @@ class Pairing:
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingLaw:
-    """The law error = a C^-b + c of a group of arms, where C is training FLOPs.
+    """The law error = a C^-b + c of a group of arms, where C is training FLOPs, as `scaling.Law`, or why there is none.
 
     n, sizes: the number of seeds that finished at all sizes, and of sizes. compute: the least and the most FLOPs.
-    b_without_c: b of error = a C^-b. misses: the largest distance of a mean error from the law, as a share of it.
-    failed_draws: the number of `draws` without such a law. why: why there is no law, or "".
     """
 
     group: str
@@ -279,9 +268,7 @@ class Table:
 
     plan: the study's plan, with the arms at tuned values. besides: further metrics. looks: the most looks that a
     contrast had. interim: whether a trial has neither finished with the metric nor diverged. judged: whether verdicts
-    are given. warnings: notes that are always shown. abridged: whether its notes are "short" or "none", not "all".
-    pairing: None unless training code of the user's is paired by seed. scaling: None unless the study's figure shows
-    fits over compute.
+    are given. warnings: notes that are always shown. abridged: whether notes are left out.
     """
 
     plan: Plan
@@ -306,12 +293,10 @@ class Table:
 
     @property
     def tuned(self) -> list[str]:
-        """The names of the tuned settings."""
         return list(self.plan.tune)
 
     @property
     def varied(self) -> list[str]:
-        """The names of the settings that differ among the arms."""
         declared = [key for arm in self.plan.arms for key in arm.declared or ()]
         return list(dict.fromkeys([*self.plan.factors, *self.plan.curves, *declared]))
 
@@ -324,7 +309,6 @@ class Table:
 
     @property
     def published_of(self) -> str:
-        """The publication of the published numbers, or "" if it is unknown."""
         return self.plan.published_of or self.plan.source
 
 
@@ -333,6 +317,7 @@ TABLE_KEYS = (  # of a table in JSON; what the table lacks is its plan's
     *("source", "published_of", "seeds", "split", "family", "points_family", "margin", "looks", "interim", "judged"),
     *("budget", "varied", "departures", "tuned", "interactions", "claims", "notes", "caveats", "warnings", "notes_of"),
 )
+KEYS_IF_PRESENT = ("abridged", "paired", "pairing", "averages", "scaling", "secondary_metrics")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -375,16 +360,13 @@ class ChangedContrast:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComparedRow(OfStudy):
+class ComparedRow(OfStudy, Rejudged):
     """A row of a comparison: one arm in results A and in results B. One of the two may lack the arm.
 
-    delta: B - A. delta_ci95_images: interval over seeds and test images, which the verdict uses where it is known.
-    worse_by_at_most: the one-sided 95% bound on how much worse B is. worse_share_at_most: the same as a share of A's
-    error. untested: why there is no verdict, or None. resolvable_difference: the smallest difference that the test
-    would have resolved with 80% power. identical: seeds left out of the test, because their trials are identical in A
-    and B. interim: whether the study of a side is unfinished. first_declared: as in `Row`.
-    Fields with defaults describe the test. Without a test,
-    they keep the defaults.
+    delta: B - A. worse_by_at_most: the one-sided 95% bound on how much worse B is. worse_share_at_most: the same as a
+    share of A's error. untested: why there is no verdict. resolvable_difference: the smallest that the test would have
+    resolved with 80% power. identical: seeds left out of the test, because their trials are identical in A and B.
+    interim: whether the study of a side is unfinished. Fields with defaults are of the test.
     """
 
     objective: str
@@ -409,18 +391,10 @@ class ComparedRow(OfStudy):
     contrast: ChangedContrast | None
     notes: Sequence[str]
 
-    @property
-    def is_judged_anew(self) -> bool:
-        """Whether the arm had another verdict within the margin that was declared first."""
-        return self.first_declared not in (None, self.verdict or NO_VERDICT)
-
 
 @dataclass(frozen=True)
 class Contents:
-    """One of the two sets of results in a comparison.
-
-    planned: the number of planned trials. over: the number of finished or diverged trials. Shared trials count once.
-    """
+    """One of two sets of results: its planned trials, and those that finished or diverged. Shared ones count once."""
 
     studies: Sequence[str]
     planned: int
@@ -431,9 +405,8 @@ class Contents:
 class Comparison:
     """A comparison of two sets of results, A and B, arm by arm.
 
-    provenance: name -> {"a": values, "b": values}, for each provenance field, recipe or setting that differs. family:
-    the number of distinct tests. judged: whether all tested rows have verdicts, even of unfinished sides. verdicts:
-    verdict -> number of rows.
+    provenance: provenance field, recipe or setting that differs -> {"a": values, "b": values}. family: the number of
+    distinct tests. judged: whether all tested rows have verdicts, even of unfinished sides.
     """
 
     a: Contents
@@ -503,33 +476,22 @@ class PublishedComparison:
 
 
 def study_fields(plan: Plan) -> dict[str, Any]:
-    """Return field -> value for the fields of OfStudy."""
     return {"study": plan.study, "recipe": plan.recipe, "name": plan.name, "metric": plan.primary_metric}
 
 
 def json_object(record: Any) -> dict[str, Any]:
     """Return field -> value for a record. `json.dumps` takes this function as the argument `default`.
 
-    Further metrics of a Row become fields, and the metric of a row becomes its name. A Table has TABLE_KEYS, and the
-    fields `abridged`, `paired`, `pairing`, `averages`, `scaling`, `stopped` and those of secondary metrics only if they
-    are there.
+    Further metrics of a Row become fields, and the metric of a row becomes its name.
     """
     if isinstance(record, Schema):
         return record.content()
     if isinstance(record, Table):
         content = {name: getattr(record, name, getattr(record.plan, name, None)) for name in TABLE_KEYS}
-        if record.abridged:
-            content["abridged"] = True
-        if record.plan.paired:
-            content["paired"] = record.plan.paired
-        if record.pairing:
-            content["pairing"] = record.pairing
-        if record.averages:
-            content["averages"] = record.averages
-        if record.scaling:
-            content["scaling"] = record.scaling
-        if record.plan.secondary_metrics:
-            content["secondary_metrics"] = record.plan.secondary_metrics
+        for name in KEYS_IF_PRESENT:
+            value = getattr(record, name, getattr(record.plan, name, None))
+            if value:
+                content[name] = value
         return content
     content = dict(vars(record))
     if isinstance(record, Row):

@@ -1,7 +1,4 @@
-"""The report: one HTML file for offline reading, with the answers, figures, tables and costs of all studies.
-
-`publish` writes a study's table and figure beside its plan.
-"""
+"""The report: one HTML file for offline reading, with the answers, figures, tables and costs of all studies."""
 
 import itertools
 import json
@@ -40,7 +37,7 @@ PROVENANCE = ("revision", "code", "plugins", "device", "threads", "attention", "
 def publish(study: StudyResults, runs: Path) -> str:
     """Write a study's figure and its table in every format, and return the table as Markdown.
 
-    Raises ValueError if a folder is a symbolic link, and OSError if writing fails.
+    Raises ValueError if a folder is a symbolic link.
     """
     folder = store.study_folder(runs, study.name)
     refuse_links(runs, folder / "tables", folder / "figures")
@@ -52,7 +49,6 @@ def publish(study: StudyResults, runs: Path) -> str:
 
 
 def publish_all(runs: Path, plans: Sequence[str]) -> None:
-    """Publish each study of the named plans, and write a report."""
     studies = load_studies(runs, plans)
     for study in studies:
         publish(study, runs)
@@ -111,10 +107,7 @@ def breakable_name(name: str) -> Markup:
 def section_view(
     study: StudyResults, studies: Sequence[StudyResults], uses: Mapping[str, int], inside: Mapping[str, Inspection]
 ) -> dict[str, Any]:
-    """Return the template's variables for a study's section.
-
-    studies: those of the report. uses: trial id -> number of studies that share it. inside: trial id -> inspection.
-    """
+    """Return the template's variables for a study's section. uses: trial id -> number of studies that share it."""
     plan = study.plan
     table = study_table.table(study)
     columns = layout.shown_columns(table, roomy=True)
@@ -161,7 +154,6 @@ def section_view(
 
 
 def related_studies(study: StudyResults, studies: Sequence[StudyResults]) -> list[dict[str, str]]:
-    """Return links to results of the same study and to studies with shared trials, as dicts (slug, name, how)."""
     links = []
     for other in studies:
         if other is study:
@@ -178,7 +170,6 @@ def related_studies(study: StudyResults, studies: Sequence[StudyResults]) -> lis
 
 
 def inspected_arms(study: StudyResults, inside: Mapping[str, Inspection]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the template values of arms whose first finished seed was inspected, and "<arm> (<reason>)" of others."""
     views: list[dict[str, Any]] = []
     others = []
     for number, arm in enumerate(study.plan.arms):
@@ -221,10 +212,7 @@ def slug(name: str) -> str:
 
 
 def verdict_summary(table: Table) -> str:
-    """Return verdict counts such as "2 worse, 1 equivalent", and how many were others under what was declared first.
-
-    In a tuned study, only tuned arms are counted.
-    """
+    """Return verdict counts such as "2 worse, 1 equivalent", of tuned arms alone if there are any."""
     compared = [row for row in table.rows if row.arm != row.baseline]
     tuned = [row for row in compared if sentences.is_tuned(row, table)]
     counts = sentences.verdict_counts(tuned or compared)
@@ -259,7 +247,6 @@ def claim_view(claim: Claim, metric: Metric) -> dict[str, str]:
 
 
 def trial_seconds(studies: Iterable[StudyResults]) -> dict[str, float]:
-    """Return trial id -> training seconds for all trials of arms and stages, where they are known."""
     seconds: dict[str, float] = {}
     for study in studies:
         seconds |= stage_seconds(study) | arm_seconds(study)
@@ -272,7 +259,6 @@ def arm_seconds(study: StudyResults) -> dict[str, float]:
 
 
 def stage_seconds(study: StudyResults) -> dict[str, float]:
-    """Return trial id -> training seconds for the trials of stages, where they are known."""
     trials = itertools.chain.from_iterable(stage.trials for stage in study.plan.stages)
     return {trial.id: trial.train_seconds for trial in trials if trial.train_seconds is not None}
 
@@ -309,7 +295,6 @@ def provenance(trials: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def rerun_command(plan: Plan) -> str:
-    """Return the `ablate run` command that runs the study again, quoted for a shell."""
     arguments = plan.asked or Asked(study=plan.study, recipe=plan.recipe)
     words = ["ablate", "run", arguments.study]
     for key, value in plan.overrides.items():

@@ -30,12 +30,10 @@ SIZES = {"params": "parameters", "flops": "FLOPs an image"}
 class StudyResults:
     """A study's plan and the results of its trials.
 
-    columns: name -> values, one per planned (arm, seed) in the plan's order. The columns are arm, seed, id, status,
-    reason (why a trial is absent or damaged), metrics, measures and FAULTS (NaN if absent), provenance, weights_sha256,
-    config (JSON text, or "") and evals (name -> metrics and notes). evaluations: the training histories as columns:
-    arm, seed, id, AXES and all numbers that a trial measured at an evaluation. correct: trial id -> image indices
-    (images,) and whether each image was classified correctly (images,). metrics: the columns of metrics in results,
-    without those of evals.
+    columns: name -> values, one per planned (arm, seed) in the plan's order: CELL, TEXTS, evals (name -> metrics and
+    notes), and metrics, measures and FAULTS (NaN if absent). evaluations: the training histories as columns: CELL, AXES
+    and all numbers measured. correct: trial id -> image indices (images,) and whether each was classified correctly.
+    metrics: the columns of metrics in results, without those of evals.
     """
 
     plan: Plan
@@ -99,8 +97,7 @@ def rows_of(columns: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
 def load_plans(source: Path, plans: Sequence[Plan], parts: Collection[str] = PARTS) -> list[StudyResults]:
     """Return the results of the given plans in a run directory, with its declarations and seals.
 
-    parts: which of PARTS to read besides the results. Raises NewerSchema if a newer version wrote the results, and the
-    errors of `ledger.read_declarations` and `seals.read_seals`.
+    parts: which of PARTS to read besides the results. Raises NewerSchema if a newer version wrote them.
     """
     declarations = ledger.read_declarations(source)
     sealed = seals.read_seals(source)
@@ -132,10 +129,10 @@ def with_stage_seconds(plan: Plan, runs: Path) -> Plan:
 
 
 def records_of_started(runs: Path, plan: Plan, records: Mapping[str, Record]) -> dict[str, Record]:
-    """Return trial id -> record for the arms' trials that have parents, with two additions.
+    """Return the records of the arms' trials that have parents, by trial id.
 
-    A missing trial gets the reason why it cannot start yet. An eval named `start` has the metrics of the nearest
-    parent's evals, as start_<metric>.
+    A missing trial gets the reason why it cannot start yet. An eval `start` has the metrics of the nearest parent's
+    evals.
     """
     started = {}
     standings = Standings(runs)
@@ -155,11 +152,8 @@ def records_of_started(runs: Path, plan: Plan, records: Mapping[str, Record]) ->
 
 
 def assemble(plan: Plan, records: Mapping[str, Record]) -> StudyResults:
-    """Return the results of a study. records: trial id -> record, at least for the trials of the plan.
-
-    The plan of the results has the parameters and FLOPs that the trials recorded.
-    """
-    plan = with_recorded_sizes(plan, records)
+    """Return the results of a study, with the parameters and FLOPs that its trials recorded, by trial id."""
+    plan = plan.model_copy(update={"arms": [with_recorded_sizes(arm, records) for arm in plan.arms]})
     cells = [(arm.name, trial.seed, trial.id) for arm in plan.arms for trial in arm.trials]
     planned: dict[str, Record] = {}
     correct: dict[str, Correct] = {}
@@ -198,7 +192,6 @@ def within_ranges(record: Record, plan: Plan) -> Record:
 
 
 def columns_of_cells(cells: Sequence[Cell]) -> dict[str, list[Any]]:
-    """Return the columns CELL. cells: arm, seed and id of a planned trial for each row."""
     columns: dict[str, list[Any]] = {}
     for position, name in enumerate(CELL):
         columns[name] = [cell[position] for cell in cells]
@@ -206,7 +199,6 @@ def columns_of_cells(cells: Sequence[Cell]) -> dict[str, list[Any]]:
 
 
 def evaluation_columns(cells: Sequence[Cell], records: Mapping[str, Record]) -> dict[str, list[Any]]:
-    """Return the columns of all training histories. cells: arm, seed and id of each planned trial."""
     rows = []
     lines = []
     names = dict.fromkeys(AXES)
@@ -224,22 +216,14 @@ def evaluation_columns(cells: Sequence[Cell], records: Mapping[str, Record]) -> 
 
 
 def as_float(value: Any) -> float:
-    """Return a number as a float, or NaN if the value is not a number."""
     return float(value) if isinstance(value, int | float) else math.nan
 
 
 # -- the parameters and FLOPs that trials recorded, which are shown even if the plan has others -----------------------
 
 
-def with_recorded_sizes(plan: Plan, records: Mapping[str, Record]) -> Plan:
-    """Return the plan with the sizes that the trials of each arm recorded. records: trial id -> record.
-
-    A size that an arm's trials do not share becomes None. A note of the arm says where plan and trials differ.
-    """
-    return plan.model_copy(update={"arms": [with_recorded(arm, records) for arm in plan.arms]})
-
-
-def with_recorded(arm: Arm, records: Mapping[str, Record]) -> Arm:
+def with_recorded_sizes(arm: Arm, records: Mapping[str, Record]) -> Arm:
+    """Return the arm with the sizes that its trials recorded, None where they differ. A note tells the plan's."""
     changes: dict[str, Any] = {}
     notes = []
     for name, label in SIZES.items():
@@ -269,10 +253,10 @@ RARE, FEW = 1 / 8, 10  # rate of a failure that fewer seeds than FEW often miss
 
 
 def collapsed_seeds(accuracies: Mapping[int, float], plan: Plan, arm: Entry) -> list[int]:
-    """Return the seeds of an arm whose trials collapsed. accuracies: seed -> accuracy. Other metrics never collapse.
+    """Return the seeds of an arm whose trials collapsed, by accuracy. Other metrics never collapse.
 
     A trial collapsed if its accuracy is below half of the median of the arm's others, or not above chance at 5%
-    (one-sided, by the normal approximation for the number of test images). Chance is 1 / classes of the arm's data.
+    (one-sided, by the normal approximation for the number of test images).
     """
     if not plan.primary_metric.is_accuracy:
         return []

@@ -1,7 +1,4 @@
-"""Styles, which set the appearance of tables, figures and the report but never change their results.
-
-A style applies within a `with use_style(style):` block, much like matplotlib's rcParams.
-"""
+"""Styles, which set the appearance of tables, figures and the report but never change their results."""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -23,11 +20,9 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # 
 class Style:
     """A style: sizes, fonts, colors, labels, the order of arms and the number of decimal places.
 
-    full, column: text width and column width of a paper in inches. width: figure width in inches. dpi: resolution of
-    PNG files. family: name of the font. title, text, small: font sizes in points. colours, labels: keyed by arm,
-    setting ("pool=gap") or model family; labels also by factor ("lr") or metric. order: arms and settings that come
-    first. digits: "accuracy", "loss" or "p" -> decimal places. heading, notes: whether a figure shows the study's
-    question and notes.
+    full, column: text width and column width of a paper in inches. width: figure width in inches. title, text, small:
+    font sizes in points. colours, labels: keyed by arm, setting ("pool=gap") or model family; labels also by factor or
+    metric. digits: "accuracy", "loss" or "p" -> decimal places. heading, notes: whether a figure shows them.
     """
 
     full: float = FULL

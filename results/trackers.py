@@ -1,8 +1,7 @@
 """Exports of results to experiment trackers, as files and without a network.
 
-The trackers' packages are optional extras, imported late. Each export writes training curves and final metrics of every
-evaluated trial. All exports except TensorBoard's also write the trial's settings. Each export raises ValueError if no
-trial has been evaluated, and ModuleNotFoundError if the tracker's package is not installed.
+The trackers' packages are optional extras, imported late. Each export raises ValueError if no trial has been evaluated,
+and ModuleNotFoundError if the package is not installed.
 """
 
 import hashlib
@@ -64,11 +63,7 @@ def tracked_runs(studies: Sequence[StudyResults]) -> Iterator[TrackedRun]:
 def curve_points(
     study: StudyResults, history: Sequence[Mapping[str, Any]], trial: Mapping[str, Any]
 ) -> Iterator[Point]:
-    """Yield a point per evaluation, and a last point with the final metrics that no curve has.
-
-    The last point has the time and step of the last evaluation. history, trial: as in
-    `StudyResults.trials_with_history`.
-    """
+    """Yield a point per evaluation, and a last point, at the same time, with final metrics that no curve has."""
     seconds = 0.0
     step: int | None = None
     for line in history:
@@ -99,8 +94,7 @@ VERSION = "brain.Event:2"  # content of the first record of an event file
 def write_tensorboard(studies: Sequence[StudyResults], folder: Path) -> None:
     """Write an event file to `folder`/<study>/<arm>/seed=<n>/ for each trial with evaluations.
 
-    If a curve has grown, only the new points are appended, so that a running TensorBoard shows them. Times are seconds
-    of training, so equal results give equal bytes.
+    Only new points are appended, so that a running TensorBoard shows them. Times are seconds of training.
     """
     for run in tracked_runs(studies):
         names = (run.study, run.arm, f"seed={run.seed}")
@@ -108,10 +102,7 @@ def write_tensorboard(studies: Sequence[StudyResults], folder: Path) -> None:
 
 
 def folder_name(name: str) -> str:
-    """Return the name of a study or arm, quoted so that it becomes exactly one folder.
-
-    A name that file systems would refuse is cut off, and ends with a hash of the whole.
-    """
+    """Return the name of a study or arm as exactly one folder's, a long one cut off and ending with its hash."""
     text = quote(name, safe="=,@+ ")
     if text.startswith("."):
         text = f"%2E{text[1:]}"
@@ -212,7 +203,7 @@ TRACKERS = {"tensorboard": write_tensorboard, "wandb": write_wandb, "mlflow": wr
 def mirroring(plans: Sequence[Plan], runs: Path, folder: Path | None) -> Iterator[None]:
     """Write the plans' curves for TensorBoard to the folder, if given, every MIRROR_SECONDS and when the block ends.
 
-    If tensorboard is not installed, raises ModuleNotFoundError before the block begins.
+    Raises ModuleNotFoundError before the block begins if tensorboard is not installed.
     """
     if folder is None:
         yield
@@ -236,6 +227,5 @@ def mirroring(plans: Sequence[Plan], runs: Path, folder: Path | None) -> Iterato
 
 
 def mirror(plans: Sequence[Plan], runs: Path, folder: Path) -> None:
-    """Write the training curves once. Ignores errors, because the next call writes all curves again."""
     with suppress(OSError, ValueError):  # ValueError: no trial has been evaluated yet
         write_tensorboard(load_plans(runs, plans), folder)

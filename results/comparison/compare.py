@@ -34,9 +34,9 @@ USUAL = "test accuracy"  # the metric that a row's notes do not name
 def compare(a: Sequence[StudyResults], b: Sequence[StudyResults], interim: bool = False) -> Comparison:
     """Return the comparison of B with A, with a row for each pair of arms.
 
-    The tests of all arms form one Holm family, in which equal tests count once. The tests of equivalence form a second
-    family, and the tests of changed contrasts a third. Tests of unfinished sides belong to these families, but without
-    `interim` they give no p values and verdicts. Raises ValueError if a study's claim cannot be parsed.
+    The tests of all arms form one Holm family, in which equal tests count once; those of equivalence and of changed
+    contrasts are families too. Without `interim`, unfinished sides count but get no p values and verdicts. Raises
+    ValueError if a study's claim cannot be parsed.
     """
     pairs = matched_pairs(sides(a, interim), sides(b, interim))
     tests = adjusted(list(map(arm_test, pairs)))
@@ -68,10 +68,7 @@ def compare(a: Sequence[StudyResults], b: Sequence[StudyResults], interim: bool 
 
 
 def compared_row(pair: ArmPair, test: Test | None, change: Test | None, family: int) -> ComparedRow:
-    """Return the row of a pair, without the numbers of its test.
-
-    change: the test of B's contrast against A's. family: the number of distinct tests.
-    """
+    """Return the row of a pair without the numbers of its test. change: the test of B's contrast against A's."""
     plan = pair.first.plan
     reached = {name: arm_results(side.row) for name, side in pair.sides.items()}
     return ComparedRow(
@@ -87,7 +84,6 @@ def compared_row(pair: ArmPair, test: Test | None, change: Test | None, family: 
 
 
 def with_test(row: ComparedRow, test: Test, resolvable: float | None) -> ComparedRow:
-    """Return the row with the numbers of its test. resolvable: the smallest difference that it would resolve."""
     difference = test.difference
     return replace(
         row,
@@ -205,7 +201,6 @@ def differing_recipes(pairs: Sequence[ArmPair]) -> dict[str, dict[str, list[str]
 
 
 def metric_notes(metric: Metric) -> list[str]:
-    """Return a note with the metric's name, or [] for the test accuracy on class labels."""
     return [] if metric.title == USUAL else [metric.title]
 
 
@@ -265,10 +260,7 @@ def test_notes(test: Test) -> list[str]:
 
 
 def change_notes(change: Test | None) -> list[str]:
-    """Return a note if the verdict on an arm against its baseline differs between A and B, else [].
-
-    A changed verdict alone proves nothing, so the note gives the size and p value of the contrast's change.
-    """
+    """Return a note if the verdict on an arm against its baseline differs between A and B: alone it proves nothing."""
     if change is None or change.a.row.verdict == change.b.row.verdict:
         return []
     before = sentences.verdict_text(change.a.row.verdict, "without verdict")
@@ -285,7 +277,6 @@ def change_notes(change: Test | None) -> list[str]:
 
 
 def settings_difference(a: Side, b: Side) -> str:
-    """Return text that names the arms' metrics if they differ, or else at most three differing settings."""
     if a.plan.metric != b.plan.metric:
         return f"metric {a.plan.metric} and {b.plan.metric}"
     differences = [f"{key} {left} and {right}" for key, left, right in differing_settings(a, b)]

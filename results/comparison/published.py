@@ -34,7 +34,7 @@ NAME = "published"  # the name of the second set of results on the command line
 def compare_published(studies: Sequence[StudyResults], interim: bool = False) -> PublishedComparison:
     """Return the judged claims and the arms with published numbers.
 
-    interim: whether to judge claims before all planned trials are over. Raises ValueError without claims and numbers.
+    interim: whether to judge before all trials are over. Raises ValueError without claims and numbers.
     """
     judged = []
     rows = []
@@ -73,7 +73,6 @@ def published_row(row: Row, table: Table) -> PublishedRow:
 
 
 def claim_row(claim: Claim, table: Table) -> PublishedClaim:
-    """Return a claim with its published difference and notes, such as a bound on an unresolved difference."""
     rows = table.rows_by_arm
     a, _, b = parse_claim(claim.claim)
     left = getattr(rows.get(a), "published", None)
@@ -92,10 +91,7 @@ def claim_row(claim: Claim, table: Table) -> PublishedClaim:
 
 
 def render(comparison: PublishedComparison, format: str) -> str:
-    """Return the comparison as a document in one of formats.TABLE_FORMATS.
-
-    CSV has the claims only. Raises ValueError for an unknown format, or for CSV without claims.
-    """
+    """Return the comparison in one of TABLE_FORMATS. Raises ValueError for another, or for CSV without claims."""
     if format == "csv" and not comparison.claims:
         raise ValueError("format=csv: no claim to write; `ablate table --format csv` has the published numbers")
     return formats.document(
@@ -107,7 +103,6 @@ def render(comparison: PublishedComparison, format: str) -> str:
 
 
 def grids(comparison: PublishedComparison) -> list[Grid]:
-    """Return the tables of claims and of arms with published numbers, without empty ones."""
     tables = []
     if comparison.claims:
         tables.append(claims_grid(comparison))
@@ -162,7 +157,6 @@ def arms_grid(comparison: PublishedComparison) -> Grid:
 
 
 def dagger_lines(comparison: PublishedComparison) -> list[str]:
-    """Return the line that explains the † of published numbers, or [] if there are no published numbers."""
     if not comparison.b.published_of:
         return []
     return [layout.dagger_line("; ".join(comparison.b.published_of))]

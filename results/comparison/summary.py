@@ -75,7 +75,6 @@ def row_cells(row: ComparedRow) -> list[Cell]:
 
 
 def difference_cells(row: ComparedRow | PublishedClaim) -> list[Cell]:
-    """Return the cells of a difference with its interval, the number of pairs, and the adjusted p value."""
     return [
         Cell(cell_text.difference_text(row.delta, row.delta_ci95, row.metric), row.delta),
         Cell(cell_text.known_text(row.n_pairs), row.n_pairs),
@@ -90,7 +89,6 @@ def verdict_cell(row: ComparedRow) -> str:
 
 
 def marks(row: ComparedRow) -> str:
-    """Return the marks of a verdict on an unfinished side, or within a margin that was declared after results."""
     text = ""
     if row.interim and row.verdict not in (None, IDENTICAL):
         text += layout.INTERIM_MARK
@@ -119,7 +117,6 @@ def closing_lines(comparison: Comparison) -> list[str]:
 
 
 def interim_text(comparison: Comparison) -> str:
-    """Return a warning that sides are unfinished, or "" if all tested rows are of finished studies."""
     studies = dict.fromkeys(row.name for row in comparison.rows if row.interim)
     if not studies:
         return ""
@@ -156,11 +153,9 @@ def sensitivity_text(comparison: Comparison) -> str:
 
 
 def failing_rows(comparison: Comparison, margin: float | str | None) -> list[ComparedRow]:
-    """Return the rows that fail `--fail-on worse`.
+    """Return the rows that fail `--fail-on worse`: verdicts `worse` or, with a margin, all not shown to be less worse.
 
-    Without a margin, rows with the verdict worse fail. With a margin, a compared arm fails unless B is shown not to be
-    worse by the margin or more. Rows without a verdict because a side is unfinished do not fail. margin: in stored
-    units, where 0.01 is one point of accuracy, or a share of A's error such as "25%".
+    Rows without a verdict because a side is unfinished do not fail. margin: in stored units, or a share of A's error.
     """
     if margin is None:
         return [row for row in comparison.rows if row.verdict == verdict.WORSE]
@@ -170,32 +165,32 @@ def failing_rows(comparison: Comparison, margin: float | str | None) -> list[Com
     for row in comparison.rows:
         if not row.method or row in unjudged:  # of other configs or metrics
             continue
-        bound = row.worse_by_at_most
-        if isinstance(margin, str):
-            bound = row.worse_share_at_most
+        bound = largest_deficit(row, margin)
         if bound is None or bound >= largest:
             failing.append(row)
     return failing
+
+
+def largest_deficit(row: ComparedRow, margin: float | str) -> float | None:
+    """Return how much worse B may be, in the unit of the margin."""
+    if isinstance(margin, str):
+        return row.worse_share_at_most
+    return row.worse_by_at_most
 
 
 def gate_text(comparison: Comparison, margin: float | str | None = None) -> str:
     """Return the report for `--fail-on worse`: failing rows, sensitivity of the tests, and what was not tested."""
     rows = comparison.rows
     failed = failing_rows(comparison, margin)
-    tested = sum(row.p_holm is not None for row in rows)
-    describe = difference_text
-    text = f"{len(failed)} of {units.amount_text(tested, 'tested arm')} worse"
-    if margin is not None:
+    if margin is None:
+        tested = sum(row.p_holm is not None for row in rows)
+        text = f"{len(failed)} of {units.amount_text(tested, 'tested arm')} worse"
+    else:
         compared = sum(row.method is not None for row in rows) - len(comparison.withheld_rows)
-        if isinstance(margin, str):
-            describe = share_bound_text
-            size = f"{margin} of A's error"
-        else:
-            describe = bound_text
-            size = f"{margin:g}"
+        size = f"{margin} of A's error" if isinstance(margin, str) else f"{margin:g}"
         text = f"{len(failed)} of {units.amount_text(compared, 'arm')} may be worse by {size} or more"
     if failed:
-        text += f" ({', '.join(f'{row.arm} of {row.name}{describe(row)}' for row in failed)})"
+        text += f" ({', '.join(f'{row.arm} of {row.name}{deficit_text(row, margin)}' for row in failed)})"
     untested = Counter[str]()
     for row in rows:
         if row.verdict == IDENTICAL or row.untested:
@@ -204,29 +199,21 @@ def gate_text(comparison: Comparison, margin: float | str | None = None) -> str:
     return "; ".join(filter(None, [text, sensitivity_text(comparison), rest]))
 
 
-def difference_text(row: ComparedRow) -> str:
-    """Return by how much B is worse, such as " by 6.20 points", or how many trials diverged if without an interval."""
-    if row.delta is None or row.delta_ci95 is None:
-        return f" as {divergence_text(row)}"
-    return f" by {row.metric.size_text(row.delta)}"
-
-
-def bound_text(row: ComparedRow) -> str:
-    """Return how much worse B may be, such as ": up to 6.20 points", or why there is no bound."""
-    if row.worse_by_at_most is None:
+def deficit_text(row: ComparedRow, margin: float | str | None) -> str:
+    """Return by how much B is worse, such as " by 6.20 points", or may be, such as ": up to 25% of A's error"."""
+    if margin is None:
+        if row.delta is None or row.delta_ci95 is None:
+            return f" as {divergence_text(row)}"
+        return f" by {row.metric.size_text(row.delta)}"
+    bound = largest_deficit(row, margin)
+    if bound is None:
         return f": {row.untested or divergence_text(row) or 'no bound'}"
-    return f": up to {row.metric.bound_text(row.worse_by_at_most)}"
-
-
-def share_bound_text(row: ComparedRow) -> str:
-    """Return how much worse B may be, such as ": up to 25% of A's error", or why there is no bound."""
-    if row.worse_share_at_most is None:
-        return f": {row.untested or divergence_text(row) or 'no bound'}"
-    return f": up to {share_text(row.worse_share_at_most)} of A's error"
+    if isinstance(margin, str):
+        return f": up to {share_text(bound)} of A's error"
+    return f": up to {row.metric.bound_text(bound)}"
 
 
 def divergence_text(row: ComparedRow) -> str:
-    """Return how many of B's ended trials diverged, or "" if B lacks the arm."""
     if row.b is None:
         return ""
     return sentences.diverged_text(row.b)
@@ -235,8 +222,7 @@ def divergence_text(row: ComparedRow) -> str:
 def unjudged_reason(comparison: Comparison, margin: float | str | None) -> str:
     """Return why a gate cannot judge the comparison, or "" if an arm was tested or every difference is bounded.
 
-    Identical arms have a bound without a test. A row whose results were lost has no bound, and must not pass a gate.
-    Unfinished sides must not pass either, but do not hide a row that fails.
+    A row whose results were lost has no bound, and must not pass. Unfinished sides do not hide a row that fails.
     """
     rows = comparison.rows
     if comparison.withheld_rows:

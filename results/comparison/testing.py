@@ -36,8 +36,7 @@ Trials = tuple[str, ...]
 class Side:
     """An arm of one set of results (A or B), with its row in the study's table.
 
-    contrast: the difference from the baseline, or None for a baseline. interim: whether a planned trial of the
-    study is not over. late: what was declared first about the arm, if its margin was changed after there were results.
+    contrast: the difference from the baseline. late: what was declared first, if the margin was changed after results.
     """
 
     plan: Plan
@@ -49,12 +48,10 @@ class Side:
 
     @property
     def split(self) -> Split | None:
-        """How the arm's test images are chosen, or None if there are none."""
         return self.plan.split_of(self.arm.arm)
 
     @property
     def as_first_declared(self) -> "Side":
-        """The side with the margin that was declared first."""
         if self.late is None:
             return self
         return replace(self, plan=self.plan.model_copy(update={"margin": self.late.declaration.margin}))
@@ -85,7 +82,6 @@ class ArmPair:
 
     @property
     def sides(self) -> dict[str, Side]:
-        """The sides that have the arm, by their names "A" and "B"."""
         sides = {}
         if self.a:
             sides["A"] = self.a
@@ -95,7 +91,6 @@ class ArmPair:
 
     @property
     def comparable(self) -> tuple[Side, Side] | None:
-        """Both sides, or None unless they can be tested against each other."""
         if self.a is None or self.b is None or not self.a.is_comparable(self.b):
             return None
         return self.a, self.b
@@ -116,7 +111,6 @@ class ArmPair:
 
 
 def matched_pairs(in_a: Sequence[Side], in_b: Sequence[Side]) -> list[ArmPair]:
-    """Return a pair for every arm of A, then for every arm of B that is not yet in a pair."""
     pairs = [ArmPair(side, side.counterpart(in_b), first=side) for side in in_a]
     paired = {id(pair.b) for pair in pairs}
     for side in in_b:
@@ -126,10 +120,7 @@ def matched_pairs(in_a: Sequence[Side], in_b: Sequence[Side]) -> list[ArmPair]:
 
 
 def sides(studies: Sequence[StudyResults], interim: bool = False) -> list[Side]:
-    """Return every arm of every study, including tuned arms at their tuned values.
-
-    interim: whether rows have verdicts before all planned trials are over.
-    """
+    """Return every arm of every study, tuned arms too. interim: judge before all planned trials are over."""
     listed = []
     for untuned in map(with_stops, studies):
         table = study_table.table(untuned, interim=interim)
@@ -167,7 +158,6 @@ def differing_settings(a: Side, b: Side) -> list[tuple[str, Any, Any]]:
 
 
 def settings(side: Side) -> dict[str, Any]:
-    """Return the settings of an arm, the options of data and parts among them."""
     config = side.arm.arm.config
     return {**config, **config.get("options", {}), "options": None}
 
@@ -177,10 +167,9 @@ def settings(side: Side) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference B - A over all seeds or those of a look.
+    """The difference B - A over all seeds or those of a look, without identical trials.
 
-    a, b: the samples without identical trials. method: paired, overlapping, welch, or none if a side has only identical
-    trials. pairs: the number of paired seeds. factor: what p values are multiplied by.
+    method: paired, overlapping, welch, or none if a side has only identical trials. factor: what p is multiplied by.
     """
 
     a: Measured
@@ -200,7 +189,6 @@ class Difference:
 
     @property
     def images_interval(self) -> Interval | None:
-        """The interval over seeds and test images, or None where answers are unknown."""
         if self.tested == self.estimate:
             return None
         return self.tested.interval()
@@ -217,10 +205,7 @@ class Difference:
         return ratio and ratio.minus_one()
 
     def tie(self, side: Side) -> Tie | None:
-        """Return the difference beside the margin of both studies, or None without a margin.
-
-        A margin that is a share is one of A's error. side: A.
-        """
+        """Return the difference beside the margin of both studies, or None without one. side: A, whose error counts."""
         plan = side.plan
         if plan.margin is None or self.a.mean.value is None:
             return None
@@ -239,13 +224,10 @@ class Difference:
 class Test:
     """The test of the difference B - A between two arms or their contrasts, without identical trials.
 
-    Trials of a seed are identical if their final weights and values are equal in A and B. p: the p value of the null
-    hypothesis of no difference. For arms, p is combined with a test of divergence if trials of B diverged. p_margin:
-    the p value of equivalence within the common margin. tie: None without such a margin. looks: the looks at the
-    difference, for which p and p_margin are corrected. at_looks: the differences at looks whose seeds both sides still
-    have. `adjusted` sets p_holm by Holm's method, and corrects p_margin. identical: seeds with identical trials.
-    repeated: seeds whose trial has one id in A and B, but different values. trials: trial ids, by which equal tests are
-    recognized.
+    Trials of a seed are identical if their final weights and values are equal in A and B. p: for arms, combined with a
+    test of divergence. p_margin: the p value of equivalence. looks: those for which both are corrected. at_looks: the
+    differences at looks whose seeds both sides still have. identical: seeds with identical trials. repeated: seeds
+    whose trial has one id but different values. trials: trial ids, by which equal tests are recognized.
     """
 
     a: Side
@@ -267,7 +249,6 @@ class Test:
 
     @property
     def is_of_identical(self) -> bool:
-        """Whether a side has only identical trials, so that there is nothing to test."""
         return self.difference.method == "none"
 
     @property
@@ -292,8 +273,7 @@ class Test:
     def deficit_bound(self) -> float | None:
         """The one-sided 95% upper bound on how much worse B is than A, corrected for looks.
 
-        The bound is negative if B is shown to be better. It equals the observed deficit if all differences, or all
-        values of each side, are equal. It is None if more trials diverged in B than in A, or if there are too few.
+        It equals the observed deficit if all differences are equal, and is None if more trials diverged in B than in A.
         """
         if self.difference.estimate.value is None or self.b.row.diverged > self.a.row.diverged:
             return None
@@ -337,7 +317,6 @@ def smallest_upper_bound(
 
 
 def arm_test(pair: ArmPair) -> Test | None:
-    """Return the test of B's arm against A's, or None unless they are comparable."""
     if pair.comparable is None:
         return None
     a, b = pair.comparable
@@ -353,7 +332,6 @@ def arm_test(pair: ArmPair) -> Test | None:
 
 
 def contrast_test(pair: ArmPair) -> Test | None:
-    """Return the test of B's contrast with its baseline against A's, or None unless there are comparable ones."""
     if pair.comparable is None:
         return None
     a, b = pair.comparable
@@ -422,7 +400,6 @@ def repeated_seeds(left: Measured, right: Measured) -> tuple[list[int], list[int
 
 
 def p_equivalence(at_looks: Sequence[Difference], side: Side) -> float | None:
-    """Return the p value of equivalence, corrected for looks, or None if no look has an interval."""
     products = []
     for at in at_looks:
         tie = at.tie(side)
@@ -434,11 +411,7 @@ def p_equivalence(at_looks: Sequence[Difference], side: Side) -> float | None:
 
 
 def estimate_difference(a: Measured, b: Measured, is_paired: bool) -> Difference:
-    """Return the difference b - a. is_paired: whether both plans are paired, with one split.
-
-    The method is Welch's test if not, if test images differ, or if fewer than 2 seeds are common. Otherwise it is the
-    paired test if all seeds are common, or else the test of partially overlapping samples.
-    """
+    """Return the difference b - a: paired, partially overlapping, or Welch's where samples cannot pair."""
     if is_paired and isinstance(a, Sample) and isinstance(b, Sample) and can_pair(a, b):
         return paired_difference(a, b)
     return Difference(a, b, difference(b, a, is_paired=False).mean, "welch", 0)
@@ -452,7 +425,6 @@ def can_pair(a: Sample, b: Sample) -> bool:
 
 
 def paired_difference(a: Sample, b: Sample) -> Difference:
-    """Return the difference b - a of samples that pair, perhaps with further seeds on one side."""
     pairs = b - a
     count = len(pairs.values)
     if count == len(a.values) == len(b.values):
@@ -467,7 +439,7 @@ def pairs_first(sample: Sample, seeds: Sequence[int]) -> np.ndarray:
 
 
 def adjusted(tests: Sequence[Test | None]) -> list[Test | None]:
-    """Return the tests with p_holm, and with p_margin corrected. The two kinds of p values are separate families."""
+    """Return the tests with p_holm and p_margin corrected, as separate families."""
     different: dict[Trials, float] = {}  # equal tests in several studies count once
     equivalent: dict[Trials, float] = {}
     for existing in filter(None, tests):
@@ -488,7 +460,6 @@ def adjusted(tests: Sequence[Test | None]) -> list[Test | None]:
 
 
 def withheld(tests: Sequence[Test | None], pairs: Sequence[ArmPair]) -> list[Test | None]:
-    """Return the tests, those of pairs with an unfinished side without p values."""
     kept = []
     for test, pair in zip(tests, pairs, strict=True):
         if test and pair.unfinished:

@@ -27,8 +27,8 @@ FEWEST_PAIRS = 3  # of two, any correlation is 1 or -1
 class TrialOutcome(NamedTuple):
     """The outcome of one planned trial. A number that does not exist is NaN.
 
-    evals: name -> metrics and notes. suspect_hardware: a step whose loss was NaN but finite when recomputed. value: the
-    study's metric. collapsed: whether the trial finished with an accuracy as in `collapsed_seeds`.
+    suspect_hardware: a step whose loss was NaN but finite when recomputed. value: the study's metric. collapsed: as in
+    `collapsed_seeds`.
     """
 
     seed: int
@@ -48,7 +48,6 @@ class TrialOutcome(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """Whether the trial diverged, or finished with the metric."""
         return self.status == "diverged" or self.has_metric
 
     @property
@@ -60,9 +59,9 @@ class TrialOutcome(NamedTuple):
 class ArmResults:
     """An arm of the plan with the outcomes of its trials, and the metric by seed.
 
-    choice: the grid points of a tuned arm, None for another arm. grid: the metric at those of its grid points that
-    comparisons include. is_at_edge: whether a best value of the arm or its baseline lies at the edge of the grid, so
-    that the arm gets no verdict.
+    choice: the grid points of a tuned arm. grid: the metric at those of its grid points that comparisons include.
+    is_at_edge: whether a best value of the arm or its baseline lies at the edge of the grid, so that the arm gets no
+    verdict.
     """
 
     arm: Arm
@@ -78,12 +77,10 @@ class ArmResults:
 
     @property
     def over(self) -> list[TrialOutcome]:
-        """The trials that diverged, or finished with the metric."""
         return [trial for trial in self.outcomes if trial.is_over]
 
     @property
     def is_stopped(self) -> bool:
-        """Whether a race leaves out trials of the arm."""
         return self.count(race.STOPPED) > 0
 
     @property
@@ -95,11 +92,9 @@ class ArmResults:
 
     @cached_property
     def unstable(self) -> int:
-        """The number of trials that diverged or collapsed."""
         return sum(trial.is_unstable for trial in self.outcomes)
 
     def unstable_trials(self, seeds: Collection[int]) -> tuple[int, int]:
-        """Return (number of trials that diverged or collapsed, number of trials that are over) among these seeds."""
         over = [trial for trial in self.over if trial.seed in seeds]
         return sum(trial.is_unstable for trial in over), len(over)
 
@@ -108,9 +103,9 @@ class ArmResults:
 class Contrast:
     """An arm beside its baseline, with the tests of their difference. A p value is None if there was no test.
 
-    pair: the differences arm - baseline. tie: None without a margin. looks: those for which p values are corrected.
-    family: the number of contrasts corrected together. p_holm: p adjusted within the family. p_margin: the adjusted p
-    value of equivalence. margin_met: the smallest margin for which it is below 5%.
+    pair: the differences arm - baseline. looks: those for which p values are corrected. family: the number of contrasts
+    corrected together. p_margin: the adjusted p value of equivalence. margin_met: the smallest margin for which it is
+    below 5%.
     """
 
     arm: ArmResults
@@ -131,12 +126,10 @@ class Contrast:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether a race leaves out trials of either arm."""
         return self.arm.is_stopped or self.baseline.is_stopped
 
     @property
     def unstable(self) -> tuple[int, int]:
-        """The numbers of trials that diverged or collapsed in the arm and in its baseline."""
         return self.arm.unstable, self.baseline.unstable
 
     @property
@@ -171,7 +164,6 @@ class Contrast:
 
 
 def outcomes_by_arm(study: StudyResults) -> dict[str, list[TrialOutcome]]:
-    """Return arm -> outcomes of its planned trials."""
     by_arm: dict[str, list[TrialOutcome]] = {arm.name: [] for arm in study.plan.arms}
     names = ("arm", *TrialOutcome._fields[:-2], study.plan.metric)
     for arm, *values in zip(*map(study.columns.__getitem__, names), strict=True):
@@ -185,7 +177,6 @@ def outcomes_by_arm(study: StudyResults) -> dict[str, list[TrialOutcome]]:
 
 
 def arm_results(study: StudyResults, choices: Mapping[str, PointChoice]) -> dict[str, ArmResults]:
-    """Return arm -> its results. choices: tuned arm -> the grid points that its seeds use."""
     samples = contrast.samples_by_arm(study, study.plan.metric)
     outcomes = outcomes_by_arm(study)
     at_edge = {name for name, choice in choices.items() if choice.is_at_edge}
@@ -240,10 +231,9 @@ def pair_of(a: ArmResults, b: ArmResults, baseline: ArmResults, plan: Plan) -> P
 def p_with_stability(p: float | None, arm: ArmResults, baseline: ArmResults, counted: Sequence[Look]) -> float | None:
     """Return the p value of a contrast, combined with Fisher's exact test on whether the arm breaks down more often.
 
-    p: p value of the finished pairs, or None if they were not tested. counted: the looks, with the seeds of the
-    baseline first. The result is twice the smaller p value, for two tests. Fisher's p value, corrected for looks,
-    counts alone if p is None, or if both arm and baseline have trials that diverged or collapsed. If the arm has none,
-    the result is p.
+    p: of the finished pairs, or None if they were not tested. counted: the looks, with the seeds of the baseline first.
+    The result is twice the smaller p value, for two tests. Fisher's p value, corrected for looks, counts alone if p is
+    None, or if both arm and baseline have trials that diverged or collapsed.
     """
     if not arm.unstable:
         return p
@@ -258,10 +248,7 @@ def p_with_stability(p: float | None, arm: ArmResults, baseline: ArmResults, cou
 
 
 def families(contrasts: Collection[Contrast], plan: Plan) -> list[tuple[list[Contrast], int]]:
-    """Return (some of the contrasts, their planned number) for two families, each corrected on its own.
-
-    In a tuned study, the second family has the arms on the grid. In other studies, it is empty, with size 0.
-    """
+    """Return (contrasts, their planned number) of the table and, in a tuned study, of the arms on the grid."""
     table = []
     points = []
     for each in contrasts:
@@ -273,7 +260,6 @@ def families(contrasts: Collection[Contrast], plan: Plan) -> list[tuple[list[Con
 
 
 def adjusted(contrasts: Sequence[Contrast], size: int) -> list[Contrast]:
-    """Return the contrasts of a family of planned `size` with their adjusted p values."""
     p_holm = verdict.holm([each.judged_p for each in contrasts], size)
     p_margin = verdict.holm([each.p_equivalence for each in contrasts], size)
     tested = []
@@ -307,10 +293,7 @@ def pairing_gain(contrasts: Collection[Contrast], plan: Plan) -> Pairing | None:
 
 
 def simultaneous_intervals(contrasts: Collection[Contrast], plan: Plan) -> dict[str, Interval | None]:
-    """Return arm -> interval of its difference. All intervals of a family hold at once with probability 95%.
-
-    Unpaired differences have Bonferroni's intervals.
-    """
+    """Return arm -> interval of its difference, which all hold at once with 95%: max-t, or Bonferroni's if unpaired."""
     simultaneous = dict[str, Interval | None]()
     for family, size in families(contrasts, plan):
         if not plan.is_paired:

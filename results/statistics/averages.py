@@ -17,10 +17,9 @@ from results.store.schemas import Arm, Plan
 
 @dataclass(frozen=True)
 class JudgedAverage:
-    """An arm on all data sets of a study.
+    """An arm on all data sets of a study: its name without the data, and its results on each.
 
-    name: the arm's without its data. arms: its results on each data set. mean: of the arm. contrasts: with the baseline
-    on each data set, empty for a baseline. pair: the average difference, None for a baseline and for tuned arms.
+    contrasts: with the baseline on each data set. pair: the average difference, None for a baseline and for tuned arms.
     """
 
     name: str
@@ -44,25 +43,21 @@ class JudgedAverage:
 
     @property
     def unstable(self) -> tuple[int, int]:
-        """The numbers of trials that diverged or collapsed: of the arm, and of its baselines."""
         of_arms = sum(each.arm.unstable for each in self.contrasts)
         return of_arms, sum(each.baseline.unstable for each in self.contrasts)
 
     @property
     def p_equivalence(self) -> float | None:
-        """The unadjusted p value of equivalence, None without a test and where no verdict may be given."""
         if self.pair is None or self.tie is None or self.tie.too_wide:
             return None
         return self.pair.p_equivalence
 
 
 def name_without_data(arm: Arm) -> str:
-    """Return the name that an arm shares with the same arm on other data."""
     return arm.name.replace(f",data={arm.values['data']}", "", 1)
 
 
 def arms_on_all_data(plan: Plan) -> dict[str, list[Arm]]:
-    """Return name -> the arm on each data set, without arms that a data set lacks."""
     groups: dict[str, list[Arm]] = {}
     if len(plan.data_sets) > 1:
         for arm in plan.arms:
@@ -74,10 +69,7 @@ def arms_on_all_data(plan: Plan) -> dict[str, list[Arm]]:
 def judge_averages(
     plan: Plan, arms: Mapping[str, ArmResults], contrasts: Mapping[str, Contrast]
 ) -> list[JudgedAverage]:
-    """Return all arms averaged over data sets, with tests that are corrected as one Holm family.
-
-    contrasts: arm -> its contrast with the baseline. There are none on a tuning grid.
-    """
+    """Return all arms averaged over data sets; their tests, of which a tuning grid has none, are one Holm family."""
     averages = []
     for name, planned in arms_on_all_data(plan).items():
         on_data = [arms[arm.name] for arm in planned]
@@ -97,7 +89,6 @@ def judge_averages(
 
 
 def tested_average(average: JudgedAverage, contrasts: Sequence[Contrast], plan: Plan) -> JudgedAverage:
-    """Return the average with its difference from the baseline, tested without correction for other averages."""
     error = None
     if isinstance(plan.margin, str):
         errors = []

@@ -35,10 +35,7 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class Profile:
-    """The arms of one training budget that differ in one size, and the parabola of their error over its logarithm.
-
-    sizes (arms,). This is approach 2 of arXiv 2203.15556 at one budget.
-    """
+    """The arms of one training budget, by size, and the parabola of their error over log size (arXiv 2203.15556)."""
 
     arms: Sequence[Arm]
     sizes: np.ndarray
@@ -82,7 +79,6 @@ class Profile:
 
     @property
     def why(self) -> str:
-        """Why there is no optimum, or no interval of it, or ""."""
         if self.optimum is not None:
             return "" if self.interval else "the curvature is not resolved, so its interval is unbounded"
         means = self.measured.means
@@ -100,8 +96,8 @@ def sizes_at(logs: np.ndarray) -> np.ndarray:
 class Growth:
     """A power law of the best size over compute: size = k C^p.
 
-    lines (2, 1 + draws): p and log k, of the means and then of the draws with a minimum at every budget. failed: the
-    number of other draws.
+    lines (2, 1 + draws): p and log k, of the means and of the draws with a minimum at every budget. failed: other
+    draws.
     """
 
     budgets: np.ndarray
@@ -114,7 +110,6 @@ class Growth:
 
     @property
     def why(self) -> str:
-        """Why there is no interval, or ""."""
         if self.failed <= FAILED * DRAWS:
             return ""
         return f"no interval: {self.failed} of {DRAWS} draws lack a minimum at some budget"
@@ -135,7 +130,6 @@ class Growth:
 
 
 def growth_of(profiles: Sequence[Profile], study: StudyResults) -> Growth | str:
-    """Return the law of the best size over budgets, or why there is none."""
     inside = [profile for profile in profiles if profile.optimum is not None]
     arms = list(itertools.chain.from_iterable(profile.arms for profile in inside))
     return power_of(inside, measured_of(arms, errors_by_arm(study)))

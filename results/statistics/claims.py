@@ -25,7 +25,7 @@ POSITIVE, NEGATIVE = "positive", "negative"
 
 @dataclass(frozen=True)
 class JudgedClaim:
-    """A claim about two arms with its test, None if the plan lacks an arm. absent: the arms that the plan lacks.
+    """A claim about two arms with its test, None if the plan lacks an arm.
 
     The test is the table's contrast of the two arms, whichever is the baseline, or else the contrast a - b.
     """
@@ -36,7 +36,6 @@ class JudgedClaim:
 
     @property
     def verdict(self) -> str | None:
-        """The verdict: agree, disagree, not-resolved, or None if untested."""
         if self.test is None:
             return None
         a, relation, _ = self.parts
@@ -61,10 +60,8 @@ def judge_claims(plan: Plan, arms: Mapping[str, ArmResults], contrasts: Mapping[
     """Return the study's claims with verdicts, one for each claim that `claims_at_points` yields.
 
     A claim about an arm and its baseline takes its p values from the table. All other pairs of arms form a separate
-    Holm family, with margins as shares of the error of a's baseline. A claim about an arm that the plan lacks is
-    untested, and so is one in that family about an arm that a race stopped.
-
-    contrasts: arm -> contrast with its baseline. Raises ValueError if a claim is not "a < b" or "a ~ b".
+    Holm family, with margins as shares of the error of a's baseline. Raises ValueError if a claim is not "a < b" or "a
+    ~ b".
     """
     claimed: list[Parts] = []
     for text in plan.claims:
@@ -87,7 +84,6 @@ def judge_claims(plan: Plan, arms: Mapping[str, ArmResults], contrasts: Mapping[
 
 
 def table_contrast(a: str, b: str, contrasts: Mapping[str, Contrast]) -> Contrast | None:
-    """Return the contrast of two arms of which one is the other's baseline, or None if neither is."""
     for arm, baseline in ((a, b), (b, a)):
         if arm in contrasts and contrasts[arm].baseline.name == baseline:
             return contrasts[arm]
@@ -97,8 +93,7 @@ def table_contrast(a: str, b: str, contrasts: Mapping[str, Contrast]) -> Contras
 def claims_at_points(text: str, plan: Plan) -> Iterator[Parts]:
     """Yield the claim (a, relation, b) once per point of the plan's curves, with the point added to both arms.
 
-    A tuned setting has the value "tuned" only. If there are no curves, or a and b are arms of the plan, the claim stays
-    as it is. Raises ValueError if `text` is not a claim.
+    A tuned setting has the value "tuned" only. Raises ValueError if `text` is not a claim.
     """
     try:
         a, relation, b = parse_claim(text)
@@ -120,8 +115,7 @@ def claims_at_points(text: str, plan: Plan) -> Iterator[Parts]:
 class JudgedInteraction:
     """An interaction with its estimates and verdict: positive, negative, not-resolved, or None if untested.
 
-    arms: those of `planned`. four: ab - a - b + baseline, by seed unless the plan is unpaired. logit: the same on the
-    logit scale, without a value unless the metric is an accuracy.
+    four: ab - a - b + baseline. logit: the same on the logit scale, without a value unless the metric is an accuracy.
     """
 
     planned: Interaction
@@ -133,19 +127,16 @@ class JudgedInteraction:
 
     @property
     def judged_p(self) -> float | None:
-        """The unadjusted p value, or None if a best value of an arm lies at the edge of its grid."""
         if any(arm.is_at_edge for arm in self.arms):
             return None
         return self.p
 
     @property
     def diverged(self) -> list[str]:
-        """The arms with trials that diverged."""
         return [arm.name for arm in self.arms if arm.count("diverged")]
 
     @property
     def collapsed(self) -> list[str]:
-        """The arms with trials that collapsed."""
         return [arm.name for arm in self.arms if arm.collapsed]
 
     @property
@@ -167,10 +158,7 @@ class JudgedInteraction:
 
 
 def judge_interactions(plan: Plan, arms: Mapping[str, ArmResults]) -> list[JudgedInteraction]:
-    """Return all planned interactions with estimates and verdicts, corrected as one Holm family.
-
-    Interactions of arms that a race stopped are untested.
-    """
+    """Return all planned interactions, corrected as one Holm family; those of arms that a race stopped are untested."""
     tested = []
     for planned in plan.interactions:
         four_arms = [arms[name] for name in planned.arms]

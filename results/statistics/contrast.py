@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 
@@ -16,26 +16,22 @@ from results.store.schemas.metrics import is_of_other_images, is_share_right
 from results.study_results import StudyResults
 
 
-class Measured:
+class Measured(Protocol):
     """What has a mean over seeds, and perhaps over test images: a sample, or an unpaired difference of samples."""
 
     @property
     def terms(self) -> "tuple[Sample, ...]":
         """The independent samples whose sum it is."""
-        raise NotImplementedError
 
     @property
     def mean(self) -> Estimate:
         """The estimated mean over seeds."""
-        raise NotImplementedError
 
     @property
     def images_variance(self) -> float | None:
         """The variance that the choice of test images adds to the mean, or None if it is unknown."""
-        raise NotImplementedError
 
-    def only_seeds(self, seeds: Collection[int]) -> Self:
-        raise NotImplementedError
+    def only_seeds(self, seeds: Collection[int]) -> Self: ...
 
     @property
     def seeds(self) -> list[int]:
@@ -65,7 +61,7 @@ class Measured:
     def tested(self) -> Estimate:
         """The estimate that verdicts use: the mean over seeds and images where it is known, else over seeds.
 
-        The former has the larger standard error and equal degrees of freedom. Its p values therefore hold for both.
+        The former has the larger standard error and equal degrees of freedom, so its p values hold for both.
         """
         return self.mean_over_images or self.mean
 
@@ -75,9 +71,8 @@ class Sample(Measured):
     """A metric's values by seed, for one arm's finished trials or as differences between two arms.
 
     correct: seed -> image indices and whether each image was classified correctly (or the difference), where stored.
-    ids: seed -> trial id. folds: number of folds, and so of seeds, in one partition of the images, or None if all seeds
-    share one test set. image: what one test image adds to an accuracy, 0 for other metrics. weights: seed -> SHA-256 of
-    the final weights, where known.
+    ids: seed -> trial id. folds: seeds in one partition of the images, or None if all seeds share one test set. image:
+    what one test image adds to an accuracy. weights: seed -> SHA-256 of the final weights, where known.
     """
 
     values: dict[int, float]
@@ -116,10 +111,7 @@ class Sample(Measured):
 
     @cached_property
     def images_variance(self) -> float | None:
-        """The variance that the choice of test images adds to the mean, from the seeds whose answers are stored.
-
-        It is None unless at least two seeds have answers, all on the same images.
-        """
+        """The variance of `Measured.images_variance`, None unless two seeds have answers, all on the same images."""
         if self.folds:
             return None
         images = correctness_matrix(self)
@@ -194,10 +186,7 @@ class Unpaired(Measured):
 
     @cached_property
     def images_variance(self) -> float | None:
-        """The variance that the choice of test images adds to the mean.
-
-        It is None unless each part has at least two seeds with answers, all on the same images.
-        """
+        """As of a sample, None unless each part has two seeds with answers, all on the same images."""
         images, _ = next(iter(self.parts[0].correct.values()), (np.array([]), None))
         matrices = []
         for part in self.parts:
@@ -292,9 +281,9 @@ def samples_by_arm(study: StudyResults, metric: str) -> dict[str, Sample]:
 
 
 def correctness_matrix(trials: Sample) -> np.ndarray | None:
-    """Return correctness as a matrix (k, images) for the k seeds that have it, or None if there are none.
+    """Return correctness as a matrix (k, tested images) for the k seeds that have it, or None if there are none.
 
-    Rows are in order of seed, with NaN where a seed did not test the image. Images that no seed tested are left out.
+    Rows are in order of seed, with NaN where a seed did not test the image.
     """
     seeds = [seed for seed in trials.seeds if seed in trials.correct]
     if not seeds:

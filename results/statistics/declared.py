@@ -1,7 +1,7 @@
 """What was declared first about contrasts, before they had results, and the plan under that declaration.
 
-The metric, margin, baseline and family of a contrast are declared beforehand if some plan declared them all before a
-seed of the contrast had results. Of one plan's declarations before that, only its last counts.
+The metric, margin, baseline and family of a contrast are declared beforehand if the last declaration of some plan
+before a seed of the contrast had results declared them all.
 """
 
 import itertools
@@ -68,7 +68,7 @@ def declared_too_late(plan: Plan) -> list[str]:
 class EarlierClaims:
     """The declaration that came first for a plan that now claims something else.
 
-    added: claims that were not declared before their arms had results. left_out: claims that the plan lacks now.
+    added: claims that were declared only after their arms had results. left_out: claims that the plan lacks now.
     """
 
     declaration: Declaration
@@ -94,7 +94,6 @@ def claims_declared_earlier(plan: Plan) -> EarlierClaims | None:
 
 
 def was_claimed_late(claim: str, plan: Plan) -> bool:
-    """Return whether no plan declared a claim before a seed of its two arms had results."""
     arms = plan.arms_by_name
     for entry in plan.tuned:
         arms[entry.name] = arms[entry.points[0]]
@@ -109,10 +108,7 @@ def was_claimed_late(claim: str, plan: Plan) -> bool:
 
 
 def first_declaration(arm: Arm, baseline: Arm, contrast: Sequence[Trials], plan: Plan) -> Declaration | None:
-    """Return the first declaration of a contrast, or None if what the plan declares about it was declared beforehand.
-
-    contrast: the trials of each seed of `arm` and `baseline`.
-    """
+    """Return the first declaration of a contrast, or None if the plan declares it as it did beforehand."""
     declarations = list[Declaration]()
     before = dict[str, Declaration]()
     for declaration in plan.declarations:
@@ -162,8 +158,7 @@ def arm_declared(declaration: Declaration, arm: Arm) -> str | None:
 def plan_as_declared(plan: Plan, declaration: Declaration) -> Plan:
     """Return the plan with the metrics, margin, baselines, families and pairing of a declaration.
 
-    Arms that the declaration lacks keep their baselines. Raises ValueError if a baseline is no arm of the plan, or if
-    the baselines of a tuned study differ.
+    Raises ValueError if a baseline is no arm of the plan, or if the baselines of a tuned study differ.
     """
     named = {arm_declared(declaration, arm): arm.name for arm in plan.arms}  # declared name -> name in the plan
 

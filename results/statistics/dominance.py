@@ -12,7 +12,7 @@ from results.statistics.arms import ArmResults, Contrast
 from results.statistics.contrast import difference
 from results.statistics.intervals import Interval
 from results.statistics.secondary import SecondaryMetric
-from results.store.schemas import Metric, Plan
+from results.store.schemas import Plan
 from results.store.schemas.metrics import EXACT
 
 
@@ -44,19 +44,20 @@ def dominating_arms(
 
 
 def dominates(smallest: Sequence[float]) -> bool:
-    """Return whether an arm with these smallest advantages is better in one metric and worse in none."""
     return min(smallest) >= 0 and max(smallest) > 0
 
 
 def advantage_intervals(
     a: ArmResults, b: ArmResults, secondary: Sequence[SecondaryMetric], plan: Plan, level: float
 ) -> Iterator[Interval | None]:
-    """Yield the interval of the advantage of `a` over `b` in each metric, None if it is unknown."""
     samples = [(plan.primary_metric, a.sample, b.sample)]
     for in_metric in secondary:
         samples.append((in_metric.metric, in_metric.samples[a.name], in_metric.samples[b.name]))
     for metric, of_a, of_b in samples:
-        yield oriented(difference(of_a, of_b, plan.is_paired).tested.interval(level), metric)
+        gain = difference(of_a, of_b, plan.is_paired)
+        if not metric.higher_is_better:
+            gain = difference(of_b, of_a, plan.is_paired)
+        yield gain.tested.interval(level)
     for name in plan.secondary_metrics:
         if name in EXACT:
             size_of_a = getattr(a.arm, name)
@@ -66,11 +67,3 @@ def advantage_intervals(
                 continue
             advantage = float(size_of_b - size_of_a)  # the smaller is the better
             yield advantage, advantage
-
-
-def oriented(interval: Interval | None, metric: Metric) -> Interval | None:
-    """Return the interval of a difference as that of an advantage: above 0 is better."""
-    if interval is None or metric.higher_is_better:
-        return interval
-    low, high = interval
-    return -high, -low

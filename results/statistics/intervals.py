@@ -20,10 +20,9 @@ NORMAL_MAD = 1.4826  # standard deviation / median absolute deviation of a norma
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean, or a difference of means, with its standard error.
+    """A mean, or a difference of means, with its standard error; se and df are None without an interval.
 
-    n: the number of values or pairs, or the size of the smaller sample. value: None without data. se, df: the standard
-    error and its degrees of freedom, None without an interval. why: the reason for a missing interval, such as "n = 1".
+    n: the number of values or pairs, or the size of the smaller sample. why: the reason for a missing interval.
     """
 
     n: int
@@ -40,7 +39,6 @@ class Estimate:
         return self.value - half, self.value + half
 
     def with_extra_variance(self, variance: float) -> "Estimate":
-        """Return the estimate with `variance` added to the square of its standard error, if it has one."""
         return self if self.se is None else replace(self, se=math.sqrt(self.se**2 + variance))
 
     def __neg__(self) -> "Estimate":
@@ -56,7 +54,6 @@ class Estimate:
 
 @lru_cache(1024)  # a table needs few quantiles, thousands of times
 def t_quantile(probability: float, df: float) -> float:
-    """Return a quantile of Student's t distribution with `df` degrees of freedom."""
     return float(special.stdtrit(df, probability))
 
 
@@ -75,7 +72,6 @@ def mean(values: np.ndarray, extra_variance: float = 0.0, image: float = 0.0) ->
 
 
 def variance(values: np.ndarray) -> float:
-    """Return the unbiased sample variance of values (n,), n > 1."""
     numbers = values.tolist()  # Python sums five values faster than NumPy does
     center = exact_sum(numbers) / len(numbers)
     return exact_sum([(number - center) * (number - center) for number in numbers]) / (len(numbers) - 1)
@@ -120,16 +116,15 @@ def sum_of_means(samples: Sequence[np.ndarray], image: float = 0.0) -> Estimate:
 
 
 def welch_df(parts: np.ndarray, sizes: np.ndarray) -> float:
-    """Return the degrees of freedom of Welch's t test, from squared standard errors (k,) and sample sizes (k,)."""
     return float(parts.sum() ** 2 / (parts**2 / (sizes - 1)).sum())
 
 
 def overlapping_samples(a: np.ndarray, b: np.ndarray, pairs: int, image: float = 0.0) -> Estimate:
     """Return an estimate of mean(b) - mean(a) for two partially paired samples (Derrick et al. 2017).
 
-    The first `pairs` > 1 values are paired, and the others are independent. SE^2 = s_a^2 / n_a +
-    s_b^2 / n_b - 2 r s_a s_b pairs / (n_a n_b), where r is the correlation of the pairs. Variances may differ. There is
-    no interval where `welch` has none, or if all pairs have the same difference.
+    The first `pairs` > 1 values are paired, the others independent: SE^2 = s_a^2 / n_a + s_b^2 / n_b - 2 r s_a s_b
+    pairs / (n_a n_b), where r is the correlation of the pairs. There is no interval where `welch` has none, or if all
+    pairs have the same difference.
     """
     sizes = np.array([len(a), len(b)])
     unpaired = welch(a, b, image)
@@ -150,12 +145,11 @@ def overlapping_samples(a: np.ndarray, b: np.ndarray, pairs: int, image: float =
 def shared_images_variance(correct: np.ndarray, repetition: np.ndarray) -> float:
     """Return the variance that repeated tests on the same images add to a mean over seeds.
 
-    Each seed tests one fold, and the folds of a repetition partition the images. correct: (n, images), correctness or
-    its difference between two arms, NaN outside the seed's fold. repetition: (n,), the index of each seed's partition.
+    correct: (n, images), correctness or its difference between two arms, NaN outside the seed's fold. repetition: (n,),
+    the index of each seed's partition into folds.
 
-    The variance is t^2 sum c (c - 1) / (sum c)^2, where c counts the tests of an image. t^2 is the mean covariance
-    between repetitions, at least 0. For r whole repetitions the variance equals (1 - 1/r) t^2 / images. It is 0 for a
-    single repetition, and where all seeds test the same images.
+    The variance is t^2 sum c (c - 1) / (sum c)^2, where c counts the tests of an image, and t^2 is the mean covariance
+    between repetitions, at least 0. For r whole repetitions it equals (1 - 1/r) t^2 / images.
     """
     labels = np.unique(repetition)
     if len(labels) < 2 or not np.isnan(correct).any():
@@ -176,10 +170,9 @@ def shared_images_variance(correct: np.ndarray, repetition: np.ndarray) -> float
 def images_variance(*terms: np.ndarray) -> float:
     """Return the variance that the choice of test images adds to a mean over seeds that all test the same images.
 
-    Seeds and images are crossed random factors. terms: a matrix (n, images), both over 1, without NaN: correctness, or
-    its difference between two arms; or several, of independent seeds, whose means are added. The variance is
-    s_image^2 / images - the sum of MSE / (n images), but at least 0, as in the two-way random model. Its expectation
-    does not depend on n.
+    terms: a matrix (n, images), both over 1, without NaN: correctness, or its difference between two arms; or several,
+    of independent seeds, whose means are added. Seeds and images are crossed random factors: s_image^2 / images - the
+    sum of MSE / (n images), at least 0, whose expectation does not depend on n.
     """
     images = terms[0].shape[1]
     effect = np.zeros(images)
@@ -197,9 +190,9 @@ def images_variance(*terms: np.ndarray) -> float:
 def simultaneous_level(samples: Sequence[np.ndarray]) -> float:
     """Return the marginal level at which all t intervals hold at once with probability 95% (max-t, like Dunnett's).
 
-    It is 95% for a single contrast, and never less. samples: matrices of per-seed differences (n, contrasts),
-    correlated within a matrix and independent between matrices. The result is simulated with a fixed seed, from
-    studentized normal samples with the observed correlations.
+    samples: matrices of per-seed differences (n, contrasts), correlated within a matrix and independent between
+    matrices. The result is simulated from studentized normal samples with the observed correlations, by a fixed random
+    seed.
     """
     if sum(sample.shape[1] for sample in samples) <= 1:
         return 0.95
@@ -233,8 +226,7 @@ def robust_deviation(values: np.ndarray) -> float:
 def outlier(values: np.ndarray, usual: float = 0.0) -> int | None:
     """Return the index of the value over 3 robust deviations from the median, or None unless there is exactly one.
 
-    Fewer than five values (n,) have no outlier. usual: the smallest deviation to assume, without which one in seven
-    normal samples of five would contain an outlier.
+    usual: the smallest deviation to assume, without which one in seven normal samples of five would contain an outlier.
     """
     if len(values) < 5:
         return None
@@ -253,9 +245,9 @@ def pooled_df(groups: Sequence[Sequence[np.ndarray]]) -> int:
     """Return the degrees of freedom, rounded down, of a standard deviation pooled over contrasts.
 
     groups: for each baseline, the per-seed differences of each of its arms. With equal variances, two of the m
-    differences from one baseline have correlation 1/2, and their sample variances 1/4. A group with v degrees of
-    freedom therefore counts as v / (1 + (m - 1) / 4). Groups are combined by Satterthwaite's formula. With v alone, the
-    80% bound of 8 arms would hold in only 68% of cases.
+    differences from one baseline have correlation 1/2, and their sample variances 1/4. So v degrees of freedom count as
+    v / (1 + (m - 1) / 4), and groups are combined by Satterthwaite's formula. With v alone, the 80% bound of 8 arms
+    would hold in 68%.
     """
     total = 0
     inflated = 0.0
@@ -291,7 +283,6 @@ class Ratio:
 
     @classmethod
     def of_mean(cls, mean: Estimate) -> "Ratio | None":
-        """Return a mean as its ratio to 1, or None without a value."""
         if mean.value is None:
             return None
         return cls(mean.value, variances=((mean.se or 0.0) ** 2, 0.0), df=mean.df)
@@ -310,7 +301,6 @@ class Ratio:
         return cls(top.value, bottom.value, variances, min(max(covariance, -largest), largest), difference.df)
 
     def minus_one(self) -> "Ratio":
-        """Return (top - bottom) / bottom."""
         top, bottom = self.variances
         spread = top - 2 * self.covariance + bottom
         return replace(

@@ -20,10 +20,9 @@ Seeds = frozenset[int]
 
 @dataclass(frozen=True)
 class Look:
-    """The seeds of a look, and the factor of its p value.
+    """The seeds of a look, one set for a table and two for a comparison, and the factor of its p value.
 
-    seeds: one set for a study's table, and those of A and B for a comparison. is_whole: whether the plans still have
-    all of these seeds. is_last: whether they have no others.
+    is_whole: whether the plans still have all of these seeds. is_last: whether they have no others.
     """
 
     seeds: tuple[Seeds, ...]
@@ -33,10 +32,7 @@ class Look:
 
 
 def p_value(difference: Measured, plan: Plan) -> float | None:
-    """Return the p value of a contrast, corrected for its looks, or None if no test is possible.
-
-    difference: arm - baseline.
-    """
+    """Return the p value of a difference arm - baseline, corrected for its looks, or None if no test is possible."""
     if difference.tested.p_value is None:
         return None
     products = [1.0]
@@ -47,10 +43,7 @@ def p_value(difference: Measured, plan: Plan) -> float | None:
 
 
 def p_of_same_sign(at_look: Estimate, whole: Estimate) -> float:
-    """Return the p value at a look, or 1 without a test or if the difference over all seeds has the other sign.
-
-    A verdict is about the difference over all seeds.
-    """
+    """Return the p value at a look, or 1 if the difference over all seeds has the other sign: verdicts are about it."""
     is_same = (at_look.value or 0.0) * (whole.value or 0.0) > 0
     if at_look.p_value is None or not is_same:
         return 1.0
@@ -58,7 +51,6 @@ def p_of_same_sign(at_look: Estimate, whole: Estimate) -> float:
 
 
 def looks_at(difference: Measured, plan: Plan) -> list[Look]:
-    """Return the looks at a difference whose seeds the plan still has."""
     return whole_looks(looks((trials_by_seed(difference), plan)))
 
 
@@ -67,7 +59,6 @@ def whole_looks(looks: Iterable[Look]) -> list[Look]:
 
 
 def last_factor(looks: Iterable[Look]) -> int:
-    """Return the factor of the p value over all seeds."""
     return next(look.factor for look in looks if look.is_last)
 
 
@@ -105,25 +96,18 @@ def seeds_by_time(declared: Sequence[Sequence[Declaration]]) -> Iterator[tuple[S
 
 
 def trials_by_seed(measured: Measured) -> list[Trials]:
-    """Return the trials of each seed of a sample or a difference."""
     return [frozenset(measured.ids_of(seed).split("-")) for seed in measured.seeds]
 
 
 def declares_growth(contrast: Sequence[Trials], plan: Plan, declared: Sequence[Declaration]) -> bool:
-    """Return whether a declaration says, before a seed of the contrast had results, that its study grows.
-
-    Without declarations, the plan decides.
-    """
+    """Return whether the study, or a declaration of it before a seed had results, says that it grows."""
     if not declared:
         return plan.grows
     return any(declaration.grows and not has_results(contrast, declaration) for declaration in declared)
 
 
 def declares_race(contrast: Sequence[Trials], plan: Plan) -> bool:
-    """Return whether a declaration says, before a seed of the contrast had results, that its arms race.
-
-    Without declarations, the plan decides.
-    """
+    """Return whether the study, or a declaration of it before a seed had results, says that its arms race."""
     declared = declarations_with_tables(contrast, plan.declarations)
     if not declared:
         return plan.race
@@ -131,7 +115,6 @@ def declares_race(contrast: Sequence[Trials], plan: Plan) -> bool:
 
 
 def concerns(declaration: Declaration, contrast: Sequence[Trials]) -> bool:
-    """Return whether a declaration has the trials of a seed of the contrast."""
     return any(map(declaration.ids.issuperset, contrast))
 
 
@@ -155,10 +138,7 @@ def declarations_with_tables(contrast: Sequence[Trials], declarations: Iterable[
 
 
 def planned_factor(plan: Plan, new: Declaration) -> int:
-    """Return the largest factor of any contrast's p value in a table that a plan would make with its seeds.
-
-    new: the plan's declaration, made now.
-    """
+    """Return the largest factor of any p value in a table after a plan's declaration `new`, made now."""
     later = plan.model_copy(update={"seeds": new.seeds, "declarations": [*plan.declarations, new]})
     largest = 1
     for contrast in planned_contrasts(plan).values():
@@ -177,7 +157,6 @@ def planned_contrasts(plan: Plan) -> dict[str, list[Trials]]:
 
 
 def paired_trials(a: Arm, b: Arm) -> list[Trials]:
-    """Return the trials of each seed that both arms have."""
     ids = a.ids
     others = b.ids
     return [frozenset((ids[seed], others[seed])) for seed in ids if seed in others]

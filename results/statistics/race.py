@@ -37,7 +37,7 @@ SIMULATED = 2000  # arms behind an expected saving
 
 @dataclass(frozen=True)
 class Stop:
-    """Where a race stopped an arm. seeds: their number at that look. why: the reason as text."""
+    """Where a race stopped an arm: after how many seeds, and why."""
 
     seeds: int
     why: str
@@ -69,7 +69,6 @@ def stopped_trials(runs: Path, racing: Sequence[Plan]) -> dict[str, dict[str, st
 
 
 def saving_text(study: StudyResults) -> str:
-    """Return how many trials a race saved, as text. study: the result of `with_stops`."""
     statuses = study.columns["status"]
     return f"the race saved {statuses.count(STOPPED)} of {amount_text(len(statuses), 'trial')}"
 
@@ -110,7 +109,7 @@ def first_stop(
 ) -> Stop | None:
     """Return the first look at which an arm stops, or None if there is none so far.
 
-    ended: the seeds whose trials have ended in arm and baseline. diverged, of_baseline: those that diverged in each.
+    ended: the seeds whose trials have ended in both arms. diverged, of_baseline: those that diverged in each.
     """
     for seeds in range(FIRST, len(plan.seeds)):
         first = plan.seeds[:seeds]
@@ -132,7 +131,6 @@ def first_stop(
 
 
 def lead(at_look: Estimate, plan: Plan) -> float:
-    """Return the t statistic of a difference, above 0 if the arm leads."""
     t = (at_look.value or 0.0) / (at_look.se or 1.0)
     return t if plan.primary_metric.higher_is_better else -t
 
@@ -140,8 +138,8 @@ def lead(at_look: Estimate, plan: Plan) -> float:
 def chance_of_better(t: float | np.ndarray, df: float, share: float, planned: int) -> np.ndarray:
     """Return the predictive power: how likely an arm is to be better with all seeds, given its seeds so far.
 
-    t: its lead as a t statistic. share: of the planned seeds that it has, below 1. The seeds to come follow the
-    posterior predictive distribution under a flat prior. To be better, an arm must pass Holm's last, most lenient step.
+    t: its lead. share: of the planned seeds that it has. The seeds to come follow the posterior predictive distribution
+    under a flat prior. To be better, an arm must pass Holm's last, most lenient step.
     """
     needed = t_quantile(1 - ALPHA / 2, planned - 1)
     chance: np.ndarray = special.stdtr(df, (t - needed * math.sqrt(share)) / math.sqrt(1 - share))
@@ -178,17 +176,17 @@ def sequential_p(p: float, share: float) -> float:
     """Return the smallest level at which a one-sided p value is significant at a look with a share of the seeds.
 
     The spending function is Lan and DeMets's (1983) of O'Brien-Fleming type: the probability that Brownian motion
-    crosses a line by the time `share`. Half of the paths that cross it by then are beyond it (reflection). So the
-    smallest result of all looks is a p value itself, whenever they stop. Small samples keep the p values of t tests.
+    crosses a line by the time `share`, half of whose paths are then beyond it. So the smallest result of all looks is a
+    p value.
     """
     return float(2 * special.ndtr(min(0.0, special.ndtri(p) * math.sqrt(share))))
 
 
 @lru_cache(64)
 def expected_saving(planned: int, effect: float) -> float:
-    """Return the expected share of an arm's trials that a race leaves out.
+    """Return the expected share of an arm's trials that a race leaves out, simulated with a fixed random seed.
 
-    effect: the true difference, in standard deviations of differences. It is simulated with a fixed random seed.
+    effect: the true difference, in standard deviations of differences.
     """
     values = np.random.default_rng(0).normal(effect, 1.0, (SIMULATED, planned))
     left_out = np.zeros(SIMULATED)

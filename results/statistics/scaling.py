@@ -40,8 +40,7 @@ class SeedErrors:
     def drawn(self) -> np.ndarray:
         """Drawn means (DRAWS, sizes): a bootstrap over whole seeds, with weights that are t-distributed.
 
-        A draw weights the seeds' deviations, alike at all sizes. The interval of a mean between the quantiles of its
-        draws is its t interval, up to the logarithm, which keeps all draws positive.
+        So the interval of a mean is its t interval, up to the logarithm, which keeps all draws positive.
         """
         n = self.seeds
         rng = np.random.default_rng(0)
@@ -66,7 +65,6 @@ class Coefficients:
         return np.asarray((self.a > 0) & (self.b > low * 1.001) & (self.b < high * 0.999))
 
     def errors(self, compute: np.ndarray) -> np.ndarray:
-        """Return the errors (laws, points) at `compute` (points,)."""
         powers = (compute / self.unit) ** -self.b[:, None]
         return np.asarray(self.a[:, None] * powers + self.c[:, None])
 
@@ -75,8 +73,7 @@ class Coefficients:
 class Law:
     """A law error = a C^-b + c, fitted to mean errors.
 
-    fitted: its coefficients. drawn: those of the drawn means, whose c may be below 0. Only so do intervals cover a true
-    c of 0.
+    drawn: the laws of the drawn means, whose c may be below 0. Only so do intervals cover a true c of 0.
     """
 
     measured: SeedErrors
@@ -119,7 +116,6 @@ class Law:
 
     @property
     def failed(self) -> int:
-        """The number of draws through which no such law goes."""
         return int((~self.drawn.falls).sum())
 
     @property
@@ -135,7 +131,6 @@ class Law:
 
 
 def fit(measured: SeedErrors) -> Law | str:
-    """Return the law of a group of arms, or why there is none."""
     if len(np.unique(measured.compute)) < MIN_SIZES or measured.seeds < MIN_SEEDS:
         return f"fewer than {MIN_SEEDS} seeds with {MIN_SIZES} sizes"
     fitted = least_squares(measured.compute, measured.means[None], measured.means, lowest=0.0, rounds=10)
@@ -150,8 +145,8 @@ def least_squares(
     """Return the laws with the least squares of (error - mean) / scale, one for each row of `means` (laws, sizes).
 
     scale (sizes,). lowest: bound of c, which is at most the smallest mean too. At a given b, a and c follow from linear
-    equations, so only b is sought: on a grid, then `rounds` - 1 times on a finer one around the best. There are no
-    starting values, and no local minima (variable projection, as in arXiv 2603.22339).
+    equations, so only b is sought: on a grid, then `rounds` - 1 times on a finer one around the best (variable
+    projection).
     """
     weights = scale**-2.0
     powers = np.log(compute / compute.min())
@@ -180,7 +175,6 @@ def least_squares(
 
 
 def training_flops(arm: Arm) -> float:
-    """Return an arm's training FLOPs, or NaN if unknown: its plan's, else 3 forward passes of all training images."""
     if arm.train_flops:
         return float(arm.train_flops)
     batch = arm.config.get("batch")
@@ -218,7 +212,6 @@ def without_error(study: StudyResults) -> list[str]:
 
 
 def measured_of(arms: Sequence[Arm], errors: Mapping[str, Sample]) -> SeedErrors:
-    """Return the errors of arms, in their order."""
     samples = [errors[arm.name].values for arm in arms]
     seeds = sorted(set(samples[0]).intersection(*samples)) if samples else []
     values = np.array([[sample[seed] for sample in samples] for seed in seeds])
@@ -226,12 +219,10 @@ def measured_of(arms: Sequence[Arm], errors: Mapping[str, Sample]) -> SeedErrors
 
 
 def is_error(metric: Metric) -> bool:
-    """Return whether a metric is an error, or an accuracy, which has one."""
     return metric.is_accuracy or not metric.higher_is_better
 
 
 def laws_of(study: StudyResults) -> dict[str, Law | str]:
-    """Return group -> its law, or why there is none."""
     metric = study.plan.primary_metric
     errors = errors_by_arm(study)
     groups: dict[str, list[Arm]] = {}

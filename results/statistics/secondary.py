@@ -18,10 +18,9 @@ from results.study_results import StudyResults
 
 @dataclass(frozen=True)
 class SecondaryMetric:
-    """A secondary metric in all arms.
+    """A secondary metric in all arms, with its contrasts.
 
-    samples: arm -> its values by seed. contrasts: arm -> contrast with its baseline. lacking: the number of finished
-    trials without the metric. Unless it is 0, no difference is tested.
+    lacking: the number of finished trials without the metric. Unless it is 0, no difference is tested.
     """
 
     metric: Metric
@@ -31,10 +30,7 @@ class SecondaryMetric:
 
 
 def secondary_metrics(study: StudyResults, arms: Mapping[str, ArmResults], interim: bool) -> list[SecondaryMetric]:
-    """Return the plan's secondary metrics with p values that are not adjusted yet, without EXACT ones.
-
-    arms: name -> results in the first metric. interim: whether to test metrics that finished trials lack.
-    """
+    """Return the secondary metrics but EXACT ones, unadjusted. interim: also test what finished trials lack."""
     return [measured(study, arms, name, interim) for name in study.plan.secondary_metrics if name not in EXACT]
 
 
@@ -61,7 +57,6 @@ def measured(study: StudyResults, arms: Mapping[str, ArmResults], name: str, int
 
 
 def in_other_metric(arm: ArmResults, samples: Mapping[str, Sample]) -> ArmResults:
-    """Return an arm's results with the values of another metric. How its trials ended stays as it is."""
     grid = []
     if arm.choice is not None:
         grid = [samples[point] for point in arm.choice.grid.stable_points]
@@ -71,10 +66,7 @@ def in_other_metric(arm: ArmResults, samples: Mapping[str, Sample]) -> ArmResult
 def adjusted_together(
     contrasts: Mapping[str, Contrast], secondary: list[SecondaryMetric], plan: Plan
 ) -> tuple[dict[str, Contrast], list[SecondaryMetric]]:
-    """Return the contrasts in the first metric, and the secondary metrics, with p values adjusted by `gated_holm`.
-
-    Without secondary metrics, the contrasts are as they were: adjusted by Holm's method.
-    """
+    """Return the contrasts in the first metric, and the secondary metrics, with p values adjusted by `gated_holm`."""
     if not secondary:
         return dict(contrasts), secondary
     first = dict(contrasts)

@@ -23,9 +23,8 @@ TESTED, MEAN = attrgetter("tested"), attrgetter("mean")  # a Measured's estimate
 class Pair:
     """The differences a - b of two arms of a plan, by seed unless the plan is unpaired.
 
-    own: a - b, each at its tuned value if it is tuned. ahead: a at its tuned value minus b at each grid point, empty if
-    b is not tuned. behind: a at each grid point minus b at its tuned value, empty if a is not tuned. error: the
-    baseline's error of which the margin is a share, or None if the margin is in the metric's unit.
+    own: a - b, each at its tuned value if it is tuned. ahead: a at its tuned value minus b at each grid point. behind:
+    a at each grid point minus b at its tuned value. error: the baseline's error of which the margin is a share.
     """
 
     plan: Plan
@@ -44,8 +43,8 @@ class Pair:
     def p_value(self) -> float | None:
         """The two-sided p value, corrected for looks, or None if no test is possible.
 
-        The leading arm, at its tuned value, is tested against the other arm's tuned value and grid points. The result
-        is the largest p value. A point where the other arm is not behind, or is not tested, counts as p = 1.
+        The leading arm is tested against the other arm's tuned value and grid points, and the largest p value counts. A
+        point where the other arm is not behind, or is not tested, counts as p = 1.
         """
         largest = looks.p_value(self.own, self.plan)
         value = self.own.mean.value
@@ -85,7 +84,6 @@ class Pair:
 
     @property
     def advantages_at_looks(self) -> list[AtLevel]:
-        """The `advantages` at each look with a test, with the factor that corrects its p value."""
         at_looks = []
         for look in looks.looks_at(self.own, self.plan):
             advantages = self.only_seeds(*look.seeds).advantages
@@ -95,20 +93,14 @@ class Pair:
 
     @property
     def p_equivalence(self) -> float | None:
-        """The p value of equivalence, corrected for looks, or None without a margin or a test.
-
-        At each look, it is the largest one-sided p value of `advantages`.
-        """
+        """The p value of equivalence, corrected for looks, or None without a margin or a test."""
         if self.plan.margin is None or self.own.tested.se is None:
             return None
         bound = margin_bound(self.plan.margin)
         return min([1.0, *(at.factor * at.p_below(bound) for at in self.advantages_at_looks)])
 
     def tie(self, baseline: float | None, chance: float) -> Tie | None:
-        """Return the difference beside the plan's margin, or None without a margin.
-
-        baseline: the baseline's mean. chance: the accuracy of a guess, 0 if it is unknown.
-        """
+        """Return the difference beside the plan's margin, or None without one. chance: of a guess, 0 if unknown."""
         plan = self.plan
         if plan.margin is None:
             return None

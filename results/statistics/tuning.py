@@ -29,10 +29,8 @@ Number = int | float
 class TuningGrid:
     """The validation results of one tuned arm: a row per seed and a column per grid point.
 
-    points: the arm at each grid point. tune: setting -> values, whose combinations are the points. reached (seeds,
-    points): the metric by which points are chosen, with the sign by which higher is better, and NaN where a trial has
-    not ended. diverged, collapsed (seeds, points): which trials did. is_paired: whether trials of a seed belong
-    together.
+    points: the arm at each grid point. tune: setting -> values, whose combinations are the points. reached: the
+    selection metric, higher is better, NaN where a trial has not ended. diverged, collapsed: which trials did.
     """
 
     seeds: Sequence[int]
@@ -45,26 +43,23 @@ class TuningGrid:
 
     @property
     def shape(self) -> list[int]:
-        """The number of values of each tuned setting."""
         return list(map(len, self.tune.values()))
 
     @property
     def is_complete(self) -> np.ndarray:
-        """Whether each seed has a result at every grid point (seeds,)."""
         complete: np.ndarray = ~np.isnan(self.reached).any(axis=1)
         return complete
 
     @property
     def failed(self) -> np.ndarray:
-        """Which trials diverged or collapsed (seeds, points)."""
         return self.diverged | self.collapsed
 
     @property
     def stable_points(self) -> list[str]:
         """The arms at the grid points where at most half of the seeds' trials diverged or collapsed.
 
-        A comparison with an arm's other points includes these, over the seeds that finished. Otherwise an arm would
-        differ from an equal one whose best point was unlucky once.
+        A comparison with an arm's other points has these, else an arm would differ from an equal one that was unlucky
+        once.
         """
         return list(itertools.compress(self.points, self.failed.mean(axis=0) <= 0.5))
 
@@ -73,8 +68,7 @@ class TuningGrid:
 class GridEnd:
     """An end of the grid that a seed chose.
 
-    inner: the best value of the setting that is no end. beyond: the value to add to the grid, or None. is_best: whether
-    the end beats the best inner value (see `exceeds`).
+    inner: the best value that is no end. beyond: the value to add to the grid. is_best: whether the end beats `inner`.
     """
 
     setting: str
@@ -88,8 +82,7 @@ class GridEnd:
 class PointChoice:
     """The grid points that the seeds of one tuned arm use, each chosen by the results of the other seeds.
 
-    points: seed -> index of its grid point, or None while no other seed has ended at every grid point. ends: the ends
-    of the grid among the chosen values.
+    points: seed -> index of its grid point, or None while no other seed has ended everywhere. ends: those chosen.
     """
 
     grid: TuningGrid
@@ -142,7 +135,6 @@ def tuned_arms_only(study: StudyResults) -> StudyResults:
 
 
 def tuned_arm(entry: Tuned, arms: Mapping[str, Arm]) -> Arm:
-    """Return the plan's entry for a tuned arm, built from the first arm of its grid."""
     same = entry.model_dump(include={"name", "baseline", "published", "values"})
     key = "+".join(arms[point].key for point in entry.points)
     return arms[entry.points[0]].model_copy(update={**same, "key": key})
@@ -151,10 +143,7 @@ def tuned_arm(entry: Tuned, arms: Mapping[str, Arm]) -> Arm:
 def tuned_trials(
     entry: Tuned, study: StudyResults, rows: Mapping[tuple[str, int], int], choice: PointChoice
 ) -> Iterator[dict[str, Any]]:
-    """Yield each seed's trial at its chosen point under the tuned arm's name, or a missing trial with the reason.
-
-    A trial is a value for each column of the study.
-    """
+    """Yield each seed's trial at its chosen point under the tuned arm's name, or a missing trial with the reason."""
     for seed, point in choice.points.items():
         row = rows[entry.points[point or 0], seed]
         trial = {name: values[row] for name, values in study.columns.items()}
@@ -167,7 +156,6 @@ def tuned_trials(
 
 
 def grid_of(entry: Tuned, study: StudyResults, rows: Mapping[tuple[str, int], int]) -> TuningGrid:
-    """Return the validation results of a tuned arm."""
     plan = study.plan
     metric = plan.metric_named(plan.selection_metric)
     status = study.columns["status"]
@@ -194,7 +182,7 @@ def grid_of(entry: Tuned, study: StudyResults, rows: Mapping[tuple[str, int], in
 def scores(values: np.ndarray, diverged: np.ndarray, metric: Metric, chance: float) -> np.ndarray:
     """Return the values (seeds, points) with the sign by which higher is better.
 
-    A trial that diverged scores `chance` (1 / classes) in an accuracy, and the worst of all scores in another metric.
+    A trial that diverged scores `chance` in an accuracy, and the worst of all scores in another metric.
     """
     if metric.is_accuracy:
         return np.where(diverged, chance, values)
@@ -206,7 +194,6 @@ def scores(values: np.ndarray, diverged: np.ndarray, metric: Metric, chance: flo
 
 
 def fallen(reached: np.ndarray, chance: float) -> np.ndarray:
-    """Return which trials (seeds, points) reach no more than chance, or under half of the median of their point."""
     is_fallen = np.zeros(reached.shape, bool)
     for point, scores in enumerate(reached.T):
         by_row = {row: float(score) for row, score in enumerate(scores) if not math.isnan(score)}
@@ -237,9 +224,9 @@ def cross_fit(
 ) -> list[int | None]:
     """Return per seed the index of the point with the best mean over other seeds, or None if no other seed counts.
 
-    reached: validation scores (seeds, points), NaN if missing. A seed with a missing score does not count. Ties go to
-    the point nearest the middle of the grid, then to the first. shape: number of values per tuned setting. avoided:
-    which trials (seeds, points) ended badly, the worst kind first. Only the points with the fewest can be chosen.
+    reached: validation scores (seeds, points), NaN if missing; such a seed does not count. Ties go to the point nearest
+    the middle of the grid. shape: number of values per tuned setting. avoided: which trials ended badly, the worst kind
+    first: only the points with the fewest can be chosen.
     """
     n, count = reached.shape
     is_complete = ~np.isnan(reached).any(axis=1)
@@ -278,7 +265,6 @@ def distance_from_middle(shape: Sequence[int]) -> np.ndarray:
 
 
 def chosen_ends(grid: TuningGrid, chosen: Sequence[int | None]) -> list[GridEnd]:
-    """Return the ends of the grid that a seed chose. chosen: the grid point of each seed."""
     points = [point for point in chosen if point is not None]
     indices = np.indices(grid.shape).reshape(len(grid.shape), -1)  # of the value of each setting at each point
     ends = []
@@ -290,7 +276,7 @@ def chosen_ends(grid: TuningGrid, chosen: Sequence[int | None]) -> list[GridEnd]
 
 
 def grid_end(grid: TuningGrid, setting: str, at: np.ndarray, end: int) -> GridEnd:
-    """Return the end of the grid with index `end` of a setting. at (points,): the index of its value at each point.
+    """Return the end of the grid with index `end` of a setting, whose value at each point has the index at (points,).
 
     A value beyond the end is advised only if no trial at the end diverged or collapsed.
     """
@@ -318,9 +304,9 @@ def exceeds(a: np.ndarray, b: np.ndarray, is_paired: bool = True) -> bool:
 def next_value(values: Sequence[Number]) -> Number | None:
     """Return the value that continues a sequence, rounded to a whole number or to 2 significant digits.
 
-    The value continues the last ratio, up to LARGEST_RATIO, if all values are positive, and otherwise the last step.
-    Returns None if a sequence within 0 to 1 would reach 1 (probabilities and decays end there), if one without negative
-    values would fall below 0, or if rounding leaves no new value above 0.
+    It continues the last ratio, up to LARGEST_RATIO, if all values are positive, and otherwise the last step. It is
+    None where it would leave 0 to 1 (probabilities and decays end there), fall below 0, or equal the last after
+    rounding.
     """
     before, last = values[-2:]
     lowest = min(values)

@@ -31,9 +31,8 @@ def rules() -> dict[str, str | float]:
 class Tie:
     """A difference beside the margin of equivalence.
 
-    margin: the margin as text. bound: the margin in the unit of the ratios. tested: the difference as a ratio to that
-    unit, over seeds and images if known. on_these_images: the same over seeds alone. too_wide: why the margin is too
-    wide for a verdict, or "".
+    bound: the margin in the unit of the ratios. tested: the difference in that unit, over seeds and images if known.
+    on_these_images: the same over seeds alone. too_wide: why the margin is too wide for a verdict, or "".
     """
 
     margin: str
@@ -50,7 +49,6 @@ class Tie:
         return max(self.tested.p_below(self.bound), (-self.tested).p_below(self.bound))
 
     def is_within(self, level: float, *, on_these_images: bool = False) -> bool:
-        """Return whether the interval at this level lies within the margin."""
         ratio = self.tested
         if on_these_images:
             ratio = self.on_these_images
@@ -70,10 +68,9 @@ def verdict(
 ) -> str | None:
     """Return better, worse, equivalent or not-resolved, or None if no test is possible.
 
-    p_holm, p_margin: adjusted p values of no difference and of equivalence. Without a margin, p_margin is None.
-    unstable: numbers of trials of (arm, baseline) that diverged or collapsed. If there are any, the verdict is never
-    equivalent, and never favors the side with more of them. With equal numbers, it is not-resolved. Without a standard
-    error, only their rate was tested: the verdict is worse or not-resolved.
+    p_holm, p_margin: adjusted p values of no difference and of equivalence. unstable: numbers of trials of (arm,
+    baseline) that diverged or collapsed. If there are any, the verdict is never equivalent, and never favors the side
+    with more or as many. Without a standard error, only their rate was tested: the verdict is worse or not-resolved.
     """
     if p_holm is None:
         return None
@@ -116,14 +113,13 @@ def gated_holm(
 ) -> tuple[list[float | None], list[list[float | None]]]:
     """Return adjusted p values of each arm's first test, and of its further tests, which the first one opens.
 
-    first: a p value per arm, None for no test. further: the same number of p values per arm, at least one. opens:
-    whether a rejection by the first test opens the further ones. family: planned arms.
+    first: a p value per arm, None for no test. further: p values per arm. opens: whether a rejection by the first test
+    opens the further ones. family: planned arms.
 
     Every arm has the level alpha / (unfinished arms). Its first test has it all; then its further tests, corrected by
     Holm, have it. An arm is finished once all of its tests have rejected, and the others share its level. These are
-    serial gates as a graph (Bretz et al. 2009). Proof of the error rate: until the first error, an arm with a true
-    hypothesis is unfinished. There are at least as many unfinished arms, so each such arm errs in alpha / (their
-    number) at most, and all of them in alpha, however the tests depend on each other.
+    serial gates as a graph (Bretz et al. 2009). Until the first error, an arm with a true hypothesis is unfinished, so
+    there are as many unfinished arms, which err in alpha / (their number) each, however the tests depend on each other.
     """
     unfinished = max(family, len(first))
     adjusted_first: list[float | None] = [None] * len(first)
