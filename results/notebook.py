@@ -79,7 +79,7 @@ def open_study(name: str, source: str | Path = "runs") -> StudyView:
 
     Raises ValueError if the name fits several studies or none, and in the other cases of `load_studies`.
     """
-    found = load_studies(Path(source), [name])
-    if len(found) > 1:
-        raise ValueError(f"{name}: one of {joined_names(study.name for study in found)}")
-    return StudyView(found[0])
+    studies = load_studies(Path(source), [name])
+    if len(studies) > 1:
+        raise ValueError(f"{name}: one of {joined_names(study.name for study in studies)}")
+    return StudyView(studies[0])

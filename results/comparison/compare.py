@@ -9,19 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from results import units
-from results.comparison.testing import (
-    ArmPair,
-    Side,
-    Test,
-    adjusted,
-    arm_test,
-    contrast_test,
-    differing_settings,
-    matched_pairs,
-    resolvable_differences,
-    sides,
-    withheld,
-)
+from results.comparison import testing
+from results.comparison.testing import ArmPair, Side, Test
 from results.records import NO_VERDICT, ChangedContrast, ComparedRow, Comparison, Contents, Reached, Row, study_fields
 from results.store.schemas import Metric
 from results.study_results import StudyResults, rows_of
@@ -38,16 +27,16 @@ def compare(a: Sequence[StudyResults], b: Sequence[StudyResults], interim: bool 
     contrasts are families too. Without `interim`, unfinished sides count but get no p values and verdicts. Raises
     ValueError if a study's claim cannot be parsed.
     """
-    pairs = matched_pairs(sides(a, interim), sides(b, interim))
-    tests = adjusted(list(map(arm_test, pairs)))
-    changes = adjusted(list(map(contrast_test, pairs)))
+    pairs = testing.matched_pairs(testing.sides(a, interim), testing.sides(b, interim))
+    tests = testing.adjusted(list(map(testing.arm_test, pairs)))
+    changes = testing.adjusted(list(map(testing.contrast_test, pairs)))
     family = len({test.trials for test in tests if test and test.p is not None})
-    resolvable = resolvable_differences(tests, family)
+    resolvable = testing.resolvable_differences(tests, family)
     first = tests
     if any(pair.late for pair in pairs):
-        first = adjusted([arm_test(pair.as_first_declared) for pair in pairs])
+        first = testing.adjusted([testing.arm_test(pair.as_first_declared) for pair in pairs])
     if not interim:
-        tests, changes, first = (withheld(some, pairs) for some in (tests, changes, first))
+        tests, changes, first = (testing.withheld(some, pairs) for some in (tests, changes, first))
     rows = []
     for pair, test, size, change, earlier in zip(pairs, tests, resolvable, changes, first, strict=True):
         row = compared_row(pair, test, change, family)
@@ -130,7 +119,7 @@ def untested_reason(pair: ArmPair, test: Test | None) -> str | None:
     b = pair.b.plan
     if a.metric != b.metric:
         return "other metric"
-    keys = [key for key, _, _ in differing_settings(pair.a, pair.b)]
+    keys = [key for key, _, _ in testing.differing_settings(pair.a, pair.b)]
     if not keys:
         return "other version"
     if "data" in keys:
@@ -190,7 +179,7 @@ def differing_recipes(pairs: Sequence[ArmPair]) -> dict[str, dict[str, list[str]
             continue
         values = [("recipe", pair.a.plan.recipe, pair.b.plan.recipe)]
         if not pair.comparable:
-            values += differing_settings(pair.a, pair.b)
+            values += testing.differing_settings(pair.a, pair.b)
         for name, left, right in values:
             in_a[name].add(str(left))
             in_b[name].add(str(right))
@@ -279,6 +268,6 @@ def change_notes(change: Test | None) -> list[str]:
 def settings_difference(a: Side, b: Side) -> str:
     if a.plan.metric != b.plan.metric:
         return f"metric {a.plan.metric} and {b.plan.metric}"
-    differences = [f"{key} {left} and {right}" for key, left, right in differing_settings(a, b)]
+    differences = [f"{key} {left} and {right}" for key, left, right in testing.differing_settings(a, b)]
     more = f", and {len(differences) - 3} more" if len(differences) > 3 else ""
     return ", ".join(differences[:3]) + more or "another version of a part"

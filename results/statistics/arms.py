@@ -135,14 +135,14 @@ class Contrast:
     @property
     def devices(self) -> tuple[list[str], list[str]]:
         """The known devices that trained the arm and its baseline, if a pair of seeds (unpaired: any) mixes some."""
-        ours = {trial.seed: trial.device for trial in self.arm.over if trial.device}
-        theirs = {trial.seed: trial.device for trial in self.baseline.over if trial.device}
-        mixed = any(theirs.get(seed, device) != device for seed, device in ours.items())
+        of_arm = {trial.seed: trial.device for trial in self.arm.over if trial.device}
+        of_baseline = {trial.seed: trial.device for trial in self.baseline.over if trial.device}
+        mixed = any(of_baseline.get(seed, device) != device for seed, device in of_arm.items())
         if not self.pair.plan.is_paired:
-            mixed = len({*ours.values(), *theirs.values()}) > 1
+            mixed = len({*of_arm.values(), *of_baseline.values()}) > 1
         if not mixed:
             return [], []
-        return sorted({*ours.values()}), sorted({*theirs.values()})
+        return sorted({*of_arm.values()}), sorted({*of_baseline.values()})
 
     @property
     def judged_p(self) -> float | None:

@@ -53,16 +53,13 @@ class JudgedAverage:
         return self.pair.p_equivalence
 
 
-def name_without_data(arm: Arm) -> str:
-    return arm.name.replace(f",data={arm.values['data']}", "", 1)
-
-
 def arms_on_all_data(plan: Plan) -> dict[str, list[Arm]]:
     groups: dict[str, list[Arm]] = {}
     if len(plan.data_sets) > 1:
         for arm in plan.arms:
             if "data" in arm.values:  # an arm at tuned values has no curves of its own
-                groups.setdefault(name_without_data(arm), []).append(arm)
+                name = arm.name.replace(f",data={arm.values['data']}", "", 1)
+                groups.setdefault(name, []).append(arm)
     return {name: arms for name, arms in groups.items() if len(arms) == len(plan.data_sets)}
 
 

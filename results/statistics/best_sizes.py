@@ -7,20 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
-from results.statistics import intervals
+from results.statistics import intervals, scaling
 from results.statistics.intervals import Interval, Ratio
-from results.statistics.scaling import (
-    DRAWS,
-    MIN_SEEDS,
-    MIN_SIZES,
-    TAILS,
-    SeedErrors,
-    errors_by_arm,
-    is_error,
-    measured_of,
-    training_flops,
-    usable_arms,
-)
+from results.statistics.scaling import SeedErrors, training_flops
 from results.store.schemas import Arm, Plan
 from results.study_results import StudyResults
 
@@ -110,37 +99,37 @@ class Growth:
 
     @property
     def why(self) -> str:
-        if self.failed <= FAILED * DRAWS:
+        if self.failed <= FAILED * scaling.DRAWS:
             return ""
-        return f"no interval: {self.failed} of {DRAWS} draws lack a minimum at some budget"
+        return f"no interval: {self.failed} of {scaling.DRAWS} draws lack a minimum at some budget"
 
     @property
     def interval(self) -> Interval | None:
         """The 95% interval of the exponent, or None if too many draws failed."""
         if self.why:
             return None
-        low, high = np.quantile(self.lines[0, 1:], TAILS)
+        low, high = np.quantile(self.lines[0, 1:], scaling.TAILS)
         return float(low), float(high)
 
     def sizes(self, compute: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the best sizes (points,) at `compute` (points,), and both ends of their 95% intervals."""
         sizes = sizes_at(self.lines[1] + np.log(compute)[:, None] * self.lines[0])  # (points, lines)
-        low, high = np.quantile(sizes[:, 1:], TAILS, axis=1)
+        low, high = np.quantile(sizes[:, 1:], scaling.TAILS, axis=1)
         return sizes[:, 0], low, high
 
 
 def growth_of(profiles: Sequence[Profile], study: StudyResults) -> Growth | str:
     inside = [profile for profile in profiles if profile.optimum is not None]
     arms = list(itertools.chain.from_iterable(profile.arms for profile in inside))
-    return power_of(inside, measured_of(arms, errors_by_arm(study)))
+    return power_of(inside, scaling.measured_of(arms, scaling.errors_by_arm(study)))
 
 
 def power_of(profiles: Sequence[Profile], measured: SeedErrors) -> Growth | str:
     """Return the law of the best size over budgets with an optimum. measured: the errors of all arms together."""
     if len(profiles) < MIN_BUDGETS:
         return f"fewer than {MIN_BUDGETS} budgets with a minimum among their sizes"
-    if measured.seeds < MIN_SEEDS:
-        return f"fewer than {MIN_SEEDS} seeds finished at all budgets"
+    if measured.seeds < scaling.MIN_SEEDS:
+        return f"fewer than {scaling.MIN_SEEDS} seeds finished at all budgets"
     errors = np.vstack([measured.means, measured.drawn])
     ends = np.cumsum([len(profile.sizes) for profile in profiles])[:-1]
     parts = np.split(errors, ends, axis=1)
@@ -158,11 +147,11 @@ def profiles_of(study: StudyResults) -> dict[str, list[Profile]]:
     A size is a numeric factor, of arms that change nothing else, or "params of ViT" for the model family ViT.
     """
     plan = study.plan
-    if not is_error(plan.primary_metric):
+    if not scaling.is_error(plan.primary_metric):
         return {}
-    errors = errors_by_arm(study)
+    errors = scaling.errors_by_arm(study)
     at = {key: value for key, value in plan.baseline_arm.values.items() if key in plan.curves and key not in DURATIONS}
-    arms = [arm for arm in usable_arms(plan.arms, errors) if at.items() <= arm.values.items()]
+    arms = [arm for arm in scaling.usable_arms(plan.arms, errors) if at.items() <= arm.values.items()]
     groups: dict[str, dict[str, float]] = {}  # size -> arm -> its value
     for arm in arms:
         changed = scaled_dimension(arm, plan)
@@ -176,8 +165,8 @@ def profiles_of(study: StudyResults) -> dict[str, list[Profile]]:
         for budget in budgets_of([arm for arm in arms if arm.name in values]):
             ascending = sorted(budget, key=lambda arm: values[arm.name])
             sizes = np.array([values[arm.name] for arm in ascending], dtype=float)
-            measured = measured_of(ascending, errors)
-            if len(np.unique(sizes)) >= MIN_SIZES and measured.seeds >= MIN_SEEDS and sizes[0] > 0:
+            measured = scaling.measured_of(ascending, errors)
+            if len(np.unique(sizes)) >= scaling.MIN_SIZES and measured.seeds >= scaling.MIN_SEEDS and sizes[0] > 0:
                 profiles.setdefault(key, []).append(Profile(ascending, sizes, measured))
     return profiles
 

@@ -32,10 +32,9 @@ def dominating_arms(
     tests = len(pairs) * (1 + len(secondary)) * max(factors, default=1)
     for a, b in pairs:
         advantages = list(advantage_intervals(a, b, secondary, plan, 1 - verdict.ALPHA / tests))
-        known = [interval for interval in advantages if interval is not None]
-        if len(known) < len(advantages):
+        if None in advantages:
             continue
-        lows, highs = zip(*known, strict=True)
+        lows, highs = zip(*filter(None, advantages), strict=True)
         if dominates(lows) and not a.unstable:
             dominating[b.name].append(a.name)
         if dominates([-high for high in highs]) and not b.unstable:

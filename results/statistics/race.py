@@ -81,12 +81,12 @@ def stops(study: StudyResults) -> dict[str, Stop]:
     samples = samples_by_arm(study, plan.metric)
     ended: dict[str, set[int]] = {name: set(sample.values) for name, sample in samples.items()}
     diverged: dict[str, set[int]] = defaultdict(set)
-    for trial in rows_of({name: study.columns[name] for name in ("arm", "seed", "status")}):
-        if trial["status"] in ENDED:
-            ended[trial["arm"]].add(trial["seed"])
-        if trial["status"] == "diverged":
-            diverged[trial["arm"]].add(trial["seed"])
-    found: dict[str, Stop] = {}
+    for arm, seed, status in zip(*map(study.columns.__getitem__, ("arm", "seed", "status")), strict=True):
+        if status in ENDED:
+            ended[arm].add(seed)
+        if status == "diverged":
+            diverged[arm].add(seed)
+    by_arm: dict[str, Stop] = {}
     racing: dict[str, list[str]] = defaultdict(list)  # baseline -> its arms
     for name, trials in looks.planned_contrasts(plan).items():
         baseline = plan.arms_by_name[name].baseline
@@ -96,12 +96,12 @@ def stops(study: StudyResults) -> dict[str, Stop]:
             both = ended[name] & ended[baseline]
             stop = first_stop(from_baseline, plan, both, diverged[name], diverged[baseline])
             if stop:
-                found[name] = stop
+                by_arm[name] = stop
     for baseline, names in racing.items():
-        if all(name in found for name in names):
-            last = max(found[name].seeds for name in names)
-            found[baseline] = Stop(last, "all arms that are compared with it have stopped")
-    return found
+        if by_arm.keys() >= set(names):
+            last = max(by_arm[name].seeds for name in names)
+            by_arm[baseline] = Stop(last, "all arms that are compared with it have stopped")
+    return by_arm
 
 
 def first_stop(

@@ -40,7 +40,10 @@ def measured(study: StudyResults, arms: Mapping[str, ArmResults], name: str, int
     lacking = 0
     in_metric: dict[str, ArmResults] = {}
     for arm in arms.values():
-        in_metric[arm.name] = in_other_metric(arm, samples)
+        grid = []
+        if arm.choice is not None:
+            grid = [samples[point] for point in arm.choice.grid.stable_points]
+        in_metric[arm.name] = replace(arm, sample=samples[arm.name], grid=grid)  # its trials ended as they did
         if arm.choice is None:
             lacking += arm.count("finished") - len(samples[arm.name].values)
     contrasts = {}
@@ -54,13 +57,6 @@ def measured(study: StudyResults, arms: Mapping[str, ArmResults], name: str, int
             p = pair.p_value
         contrasts[arm.name] = Contrast(arm, baseline, pair, None, p)
     return SecondaryMetric(plan.primary_metric, samples, contrasts, lacking)
-
-
-def in_other_metric(arm: ArmResults, samples: Mapping[str, Sample]) -> ArmResults:
-    grid = []
-    if arm.choice is not None:
-        grid = [samples[point] for point in arm.choice.grid.stable_points]
-    return replace(arm, sample=samples[arm.name], grid=grid)
 
 
 def adjusted_together(

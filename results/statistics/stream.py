@@ -43,8 +43,8 @@ def next_level(opened: int, keeps: Sequence[int]) -> float:
     """
     level = FIRST_WEALTH * share(opened + 1)
     reward = ALPHA - FIRST_WEALTH
-    for known in sorted(keeps):
-        level += reward * share(opened + 1 - known)
+    for opened_before in sorted(keeps):
+        level += reward * share(opened + 1 - opened_before)
         reward = ALPHA
     return level
 

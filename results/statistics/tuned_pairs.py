@@ -125,11 +125,12 @@ def ratio(own: Measured, error: Measured | None, estimate: Callable[[Measured], 
     if error is None:
         return Ratio.of_mean(estimate(own))
     beyond = beyond_error(own, error)
+    top = own
     if isinstance(own, Sample):
-        own = own.only_seeds(beyond.seeds)
+        top = own.only_seeds(beyond.seeds)
         error = error.only_seeds(beyond.seeds)
-    quotient = Ratio.of_means(estimate(own), estimate(error), estimate(beyond))
-    return quotient and replace(quotient, df=estimate(own).df)
+    quotient = Ratio.of_means(estimate(top), estimate(error), estimate(beyond))
+    return quotient and replace(quotient, df=estimate(top).df)
 
 
 def beyond_error(own: Measured, error: Measured) -> Measured:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from results.statistics import intervals
-from results.store.schemas import Arm, Metric, Tuned
+from results.store.schemas import Metric, Tuned
 from results.study_results import StudyResults, fallen_seeds
 
 LARGEST_RATIO = 10  # of an advised value to the end of the grid, either way
@@ -110,7 +110,9 @@ def with_tuned(study: StudyResults) -> tuple[StudyResults, dict[str, PointChoice
         points = cross_fit(grid.reached, grid.shape, (grid.diverged, grid.collapsed))
         choice = PointChoice(grid, dict(zip(grid.seeds, points, strict=True)), chosen_ends(grid, points))
         choices[entry.name] = choice
-        tuned.append(tuned_arm(entry, arms))
+        same = entry.model_dump(include={"name", "baseline", "published", "values"})
+        key = "+".join(arms[point].key for point in entry.points)
+        tuned.append(arms[entry.points[0]].model_copy(update={**same, "key": key}))  # with the rest of its first point
         for trial in tuned_trials(entry, study, rows, choice):
             for name, value in trial.items():
                 columns[name].append(value)
@@ -132,12 +134,6 @@ def tuned_arms_only(study: StudyResults) -> StudyResults:
     for name, values in whole.columns.items():
         columns[name] = list(itertools.compress(values, map(choices.__contains__, whole.columns["arm"])))
     return replace(whole, plan=plan, columns=columns)
-
-
-def tuned_arm(entry: Tuned, arms: Mapping[str, Arm]) -> Arm:
-    same = entry.model_dump(include={"name", "baseline", "published", "values"})
-    key = "+".join(arms[point].key for point in entry.points)
-    return arms[entry.points[0]].model_copy(update={**same, "key": key})
 
 
 def tuned_trials(
