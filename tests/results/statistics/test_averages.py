@@ -70,25 +70,6 @@ def test_the_average_difference_is_that_of_a_naive_loop() -> None:
         assert row.baseline == f"pool=cls,data={name}"
 
 
-@pytest.mark.parametrize("correlation", [0.0, 0.5])
-def test_intervals_of_the_average_cover_the_true_mean(correlation: float) -> None:
-    """Spreads differ by data set, and a seed may do well on all of them; 1,000 studies."""
-    rng = np.random.default_rng(0)
-    true = np.array([0.1, -0.3, 0.05])
-    spread = np.array([1.0, 0.5, 2.0])
-    covered = 0
-    for _ in range(1000):
-        shared = np.sqrt(correlation) * rng.standard_normal(5)
-        parts = []
-        for mean, sd in zip(true, spread, strict=True):
-            numbers = mean + sd * (shared + np.sqrt(1 - correlation) * rng.standard_normal(5))
-            parts.append(sample(numbers))
-        interval = DataAverage(tuple(parts)).mean.interval()
-        assert interval is not None
-        covered += interval[0] < true.mean() < interval[1]
-    assert 0.93 < covered / 1000 < 0.97
-
-
 def sample(numbers: np.ndarray) -> Sample:
     values = dict(enumerate(numbers.tolist()))
     return Sample(values, {}, dict.fromkeys(values, "a"), None)

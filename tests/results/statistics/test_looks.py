@@ -64,16 +64,6 @@ def test_every_number_of_seeds_is_a_look_and_the_smallest_product_counts(numbers
     assert found.delta == pytest.approx(float(np.mean(values)))
 
 
-def test_seeds_that_a_study_adds_after_a_table_count() -> None:
-    """An effect that five seeds do not resolve is resolved by 26, although p is multiplied by 6."""
-    rng = np.random.default_rng(0)
-    values = [*LATE, *(0.006 + 0.005 * rng.standard_normal(21))]
-    assert paired_p(values[:5]) > 0.05
-    found = contrast_row(values, [5, 26])
-    assert found.p == pytest.approx(6 * paired_p(values))
-    assert found.verdict == "better"
-
-
 @pytest.mark.parametrize(("family", "effect"), [(1, 0.8), (3, 1.2), (7, 0.5)])
 def test_the_seeds_that_a_plan_asks_for_after_five_have_the_promised_power(family: int, effect: float) -> None:
     """The effect, in standard deviations of the differences, is resolved in 80% of 400 studies, up to chance."""
