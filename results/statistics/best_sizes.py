@@ -58,8 +58,8 @@ class Profile:
         The optimum is a ratio of two means over seeds, since a parabola is linear in the errors.
         """
         square, linear, _ = self.parabolas(self.measured.errors)
-        top, bottom = -linear, 2 * square
-        ratio = Ratio.of_means(*map(intervals.mean, (top, bottom, top - bottom)))
+        numbers = (-linear, 2 * square, -linear - 2 * square)  # of the top, the bottom, and their difference
+        ratio = Ratio.of_means(*map(intervals.mean, numbers))
         ends = ratio.interval() if ratio else None
         if ends is None:
             return None

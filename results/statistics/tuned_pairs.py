@@ -16,7 +16,8 @@ from results.statistics.verdict import Tie
 from results.store.schemas import Plan
 from results.store.schemas.metrics import margin_bound, margin_text, too_wide
 
-TESTED, MEAN = attrgetter("tested"), attrgetter("mean")  # a Measured's estimates: with its test images, and without
+TESTED = attrgetter("tested")
+MEAN = attrgetter("mean")  # on these test images
 
 
 @dataclass(frozen=True)

@@ -170,7 +170,9 @@ def grid_of(entry: Tuned, study: StudyResults, rows: Mapping[tuple[str, int], in
     chance = plan.chance_of(plan.arms_by_name[entry.points[0]])
     collapsed = np.zeros(values.shape, bool)
     if metric.is_accuracy:
-        collapsed = fallen(values, chance)
+        for point, column in enumerate(values.T):
+            by_row = {row: float(value) for row, value in enumerate(column) if not math.isnan(value)}
+            collapsed[fallen_seeds(by_row, chance), point] = True
     signed = scores(values, diverged, metric, chance)
     return TuningGrid(seeds, entry.points, plan.tune, signed, diverged, collapsed, plan.is_paired)
 
@@ -187,14 +189,6 @@ def scores(values: np.ndarray, diverged: np.ndarray, metric: Metric, chance: flo
     if np.isfinite(signed).any():
         worst = float(np.nanmin(signed))
     return np.where(diverged, worst, signed)
-
-
-def fallen(reached: np.ndarray, chance: float) -> np.ndarray:
-    is_fallen = np.zeros(reached.shape, bool)
-    for point, scores in enumerate(reached.T):
-        by_row = {row: float(score) for row, score in enumerate(scores) if not math.isnan(score)}
-        is_fallen[fallen_seeds(by_row, chance), point] = True
-    return is_fallen
 
 
 def usual_points(study: StudyResults) -> dict[str, int]:
