@@ -1,1 +1,1 @@
-"""What `ablate status` and `ablate logs` show: read from the run directory and from SLURM, changing nothing."""
+"""What `ablate status` shows: read from the run directory and from SLURM, changing nothing."""

@@ -25,7 +25,7 @@ from ablations.execution import runner
 from ablations.execution.launch import Place
 from ablations.jobs import jobs as jobs_of
 from ablations.planning import estimate
-from ablations.status import log_tails, slurm_answers
+from ablations.status import slurm_answers
 from ablations.status.study_status import StudyStatus, is_settled, study_status
 from ablations.status.view import render
 from ablations.trainables.trainable import NodeCheck
@@ -422,7 +422,7 @@ def test_logs_are_those_of_the_newest_task_that_printed_any(runs: Path) -> None:
     campaign = submitted(runs)
     written = [write_array(campaign, number) for number in (1, 2, 3)]
     (written[1] / "logs/5_0_0_log.out").write_text("what went wrong\n")
-    (tail,) = log_tails.tails(runs, [campaign.jobs()[0].id], 5, False)
+    (tail,) = cleaning.tails(runs, [campaign.jobs()[0].id], 5, False)
     assert str(tail).endswith(f"its task:  {written[1]} (newer tasks that printed nothing: 1)\nwhat went wrong")
     assert (tail.path, tail.of, tail.lines) == (str(written[1]), "task", ["what went wrong"])
 
@@ -433,13 +433,13 @@ def test_failed_logs_show_tasks_that_died_before_a_trial_began(runs: Path) -> No
     campaign = submitted(runs)
     array = write_array(campaign, 1)
     ids = [job.id for job in campaign.jobs()]
-    assert list(log_tails.tails(runs, ids, 5, only_failed=True)) == []
+    assert list(cleaning.tails(runs, ids, 5, only_failed=True)) == []
     (array / "logs/5_0_0_log.out").write_text("python: not found\n")
-    (tail,) = log_tails.tails(runs, ids, 5, only_failed=True)
+    (tail,) = cleaning.tails(runs, ids, 5, only_failed=True)
     assert (tail.of, tail.lines) == ("task", ["python: not found"])
     (array / "nodes").mkdir()
-    assert list(log_tails.tails(runs, ids, 5, only_failed=True)) == []
-    assert len(list(log_tails.tails(runs, ids, 5, only_failed=False))) == 1
+    assert list(cleaning.tails(runs, ids, 5, only_failed=True)) == []
+    assert len(list(cleaning.tails(runs, ids, 5, only_failed=False))) == 1
 
 
 @pytest.mark.parametrize("answers", [True, False])
