@@ -59,7 +59,9 @@ def jobs(plans: Iterable[Plan], arms: Sequence[str] = ALL_ARMS) -> list[Job]:
     """
     jobs_by_id: dict[str, Job] = {}
     for plan in plans:
-        entries = entries_to_run(plan, arms)
+        chosen = matching_arms(plan, arms)
+        ancestors = {entry.name for arm in chosen for entry in plan.lineage(arm)}
+        entries = [*(stage for stage in plan.stages if stage.name in ancestors), *chosen]
         ids_by_seed = [entry.ids for entry in entries]
         for seed in plan.seeds:
             for entry, ids in zip(entries, ids_by_seed, strict=True):
@@ -71,12 +73,6 @@ def jobs(plans: Iterable[Plan], arms: Sequence[str] = ALL_ARMS) -> list[Job]:
                 elif trial_id is not None:
                     jobs_by_id[trial_id] = job_of_plan(plan, entry, seed, trial_id)
     return list(jobs_by_id.values())
-
-
-def entries_to_run(plan: Plan, arms: Sequence[str]) -> list[Entry]:
-    chosen = matching_arms(plan, arms)
-    ancestors = {entry.name for arm in chosen for entry in plan.lineage(arm)}
-    return [*(stage for stage in plan.stages if stage.name in ancestors), *chosen]
 
 
 def job_of_plan(plan: Plan, entry: Entry, seed: int, trial_id: str) -> Job:

@@ -127,7 +127,7 @@ def usage_problem(error: Any, command: str, words: Sequence[str]) -> str:
         answer = habits.option_answer(error.option_name, error.ctx.command, words)
         mistake = error.message.rstrip(".")
     elif problem.startswith("No such command") and command == "ablate":
-        answer = habits.command_answer(name)
+        answer = habits.answer_with(name.lower().replace("_", "-"), habits.HABITS["commands"])
         mistake = f"No such command '{name}'"
     elif problem.startswith("Option") and problem.endswith("requires an argument"):
         return f"{name}: the value is missing: write it after the option (see ablate {words[0]} -h)"

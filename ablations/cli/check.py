@@ -67,7 +67,10 @@ def check(
         ablate check all
     """
     place = make_place(runs, data_dir, plugin)
-    chosen = read_recipe(recipe or recipe_among(words))
+    named = [word for word in words if word in packaged_names("recipes") or yaml_kind(word) == "recipe"]
+    if recipe is None and len(named) == 1:
+        recipe = named[0]
+    chosen = read_recipe(recipe or RECIPE)
     printed = io.StringIO()
     with redirect_stdout(printed) if as_json else nullcontext():
         passed = all([check_word(word, chosen) for word in words])
@@ -77,11 +80,6 @@ def check(
     if as_json:
         show_json([{"passed": passed, "lines": printed.getvalue().splitlines()}])
     fail_if(not passed)
-
-
-def recipe_among(words: list[str]) -> str:
-    recipes = [word for word in words if word in packaged_names("recipes") or yaml_kind(word) == "recipe"]
-    return recipes[0] if len(recipes) == 1 else RECIPE
 
 
 def is_study(word: str) -> bool:

@@ -10,7 +10,7 @@ from typer.main import get_command
 MARKUP: Literal["markdown"] = "markdown"
 COMMANDS = {  # panel of the help -> name of the command -> (its function, the first line of its docstring)
     "Run": {
-        "demo": ("demo:demo", "Train 9 tiny ViTs, and show a table and a report."),
+        "demo": ("run:demo", "Train 9 tiny ViTs, and show a table and a report."),
         "init": ("init:init", "Write a recipe for your own images or script."),
         "list": ("listing:list_", "List studies, recipes, variants and settings."),
         "show": ("show:show", "Show a study's question, cost and results."),
@@ -19,7 +19,7 @@ COMMANDS = {  # panel of the help -> name of the command -> (its function, the f
         "run": ("run:run", "Train missing trials on this machine."),
         "work": ("work:work", "Train unclaimed trials until none is left."),
         "train": ("run:train", "Train a single trial."),
-        "gate": ("gates.command:gate", "Decide whether a change is kept."),
+        "gate": ("gate:gate", "Decide whether a change is kept."),
         "retry": ("work:retry", "Let failed trials run again."),
     },
     "Cluster": {

@@ -108,8 +108,11 @@ def write_for_command(train: str, metrics: list[str], out: Path | None, tune: bo
     target = checked_target(out, script_name(template.split("--train", train)).removesuffix(".py"))
     recipe = Draft(train, metrics, os.path.relpath(Path.cwd(), target.parent))
     target.write_text(recipe.text())
-    known, others = len(recipe.known), len(recipe.settings) - len(recipe.known)
-    print(f"wrote {target}: {known} settings with their defaults" + (f", {others} commented out" if others else ""))
+    text = f"wrote {target}: {len(recipe.known)} settings with their defaults"
+    others = len(recipe.settings) - len(recipe.known)
+    if others:
+        text += f", {others} commented out"
+    print(text)
     if recipe.unfilled:
         print(f"fill in: {', '.join(recipe.unfilled)}")
     on = shlex.quote(str(target))

@@ -11,7 +11,15 @@ from rich.live import Live
 from rich.text import Text
 
 from ablations.execution.reopen import advice
-from ablations.status.study_status import TRIAL_KINDS, ArmStatus, QueuedTrial, RunningTrial, StudyStatus, is_settled
+from ablations.status.study_status import (
+    TRIAL_KINDS,
+    ArmStatus,
+    QueuedTrial,
+    Reason,
+    RunningTrial,
+    StudyStatus,
+    is_settled,
+)
 from commonfloor.messages import printable
 from results.units import amount_text, duration_text
 from slurm.queue import is_held
@@ -48,7 +56,9 @@ def render(studies: Sequence[StudyStatus], where: str = "", damaged: Sequence[Va
     texts = [Text(printable(str(error)), "bold red") for error in damaged]
     for study in studies:
         entries = [*study.stages, *study.arms]
-        lines = [headline(study), *arm_rows(study), *running_lines(entries), *queued_lines(entries)]
+        lines = [headline(study), *arm_rows(study), *running_lines(entries)]
+        reasons = Counter(queue_reason(trial) for entry in entries for trial in entry.now_queued)
+        lines += [counted_line("queued", count, reason) for reason, count in reasons.items()]
         lines += [*failure_lines(study, where), *ended_lines(entries), *submission_lines(study)]
         texts.append(Text("\n").join(lines))
     unknown = dict.fromkeys(why for study in studies for why in (study.slurm, study.accounting) if why)
@@ -102,11 +112,6 @@ def running_cells(entry: ArmStatus, trial: RunningTrial) -> tuple[str, str, str,
     return f"{printable(entry.arm)} seed {trial.seed}", step, value, time_left
 
 
-def queued_lines(entries: Sequence[ArmStatus]) -> list[Text]:
-    reasons = Counter(queue_reason(trial) for entry in entries for trial in entry.now_queued)
-    return [counted_line("queued", count, reason) for reason, count in reasons.items()]
-
-
 def queue_reason(trial: QueuedTrial) -> str:
     if trial.state == "RUNNING":
         return "waiting in a running job"
@@ -118,18 +123,18 @@ def queue_reason(trial: QueuedTrial) -> str:
 
 
 def failure_lines(study: StudyStatus, where: str) -> list[Text]:
-    arms_by_cause: dict[tuple[str, str, str], list[str]] = defaultdict(list)
-    trials: Counter[tuple[str, str, str]] = Counter()
+    arms_by_reason: dict[Reason, list[str]] = defaultdict(list)
+    trials: Counter[Reason] = Counter()
     for entry in (*study.stages, *study.arms):
         for cause in entry.causes:
-            shared = (cause.cause, cause.line, cause.kind)
-            arms_by_cause[shared].append(arm_with_seeds(entry.arm, cause.seeds))
-            trials[shared] += len(cause.seeds)
+            reason = (cause.cause, cause.line, cause.kind)
+            arms_by_reason[reason].append(arm_with_seeds(entry.arm, cause.seeds))
+            trials[reason] += len(cause.seeds)
     lines = []
-    for shared, arms in arms_by_cause.items():
-        cause_text, traceback_line, kind = shared
+    for reason, arms in arms_by_reason.items():
+        cause_text, traceback_line, kind = reason
         label = WITHOUT_FAILURE.get(kind, "failed")
-        lines.append(counted_line(label, trials[shared], cause_text))
+        lines.append(counted_line(label, trials[reason], cause_text))
         if traceback_line:
             lines.append(indented_line(printable(traceback_line)))
         lines.append(indented_line("; ".join(arms)))

@@ -21,10 +21,6 @@ def answer_with(name: str, answers: Mapping[str, str]) -> str:
     return next((answer for answer, names in answers.items() if name in names.split()), "")
 
 
-def command_answer(name: str) -> str:
-    return answer_with(name.lower().replace("_", "-"), HABITS["commands"])
-
-
 def option_answer(option: str, command: Any, words: Sequence[str]) -> str:
     """Return what does here what an unknown option does in other tools, or "" if nothing does."""
     if "-help" in words:

@@ -43,18 +43,17 @@ def expand_plan_names(asked: Request, runs: Path) -> Request:
     if not names:
         return asked
     plans = {plan.name: plan for plan in existing_plans(runs)}
-    named = {name: named_run(name, plans.get(name), runs) for name in names}
-    first = named[names[0]]
-    for name, other in named.items():
+    first = named_run(names[0], plans.get(names[0]), runs)
+    for name in names:
+        other = named_run(name, plans.get(name), runs)
         if (other.recipe, other.overrides) != (first.recipe, first.overrides):
             raise ValueError(f"{names[0]} and {name}: differ in recipe or settings: give each a command of its own")
+        words[words.index(name)] = other.studies[0]
     if asked.recipe is not None and stem(asked.recipe) != stem(first.recipe or RECIPE):
         raise ValueError(f"{names[0]} --recipe {asked.recipe}: the name says the recipe already: leave --recipe out")
     margin = asked.margin
     if margin is None:
         margin = first.margin
-    studies = {name: other.studies[0] for name, other in named.items()}
-    words = [studies.get(word, word) for word in words]
     return Request(words, first.overrides | asked.overrides, margin, first.recipe)
 
 
@@ -69,7 +68,7 @@ def named_run(name: str, plan: Plan | None, runs: Path) -> Request:
     return Request([study], {}, recipe=recipe)
 
 
-def designs(asked: Request, data_dir: Path | None) -> list[Design]:
+def designs(asked: Request, data_dir: Path | None, race: bool = False) -> list[Design]:
     folders = data_folders(data_dir)
     recipe = read_recipe(asked.recipe or RECIPE)
     recipe = recipe.model_copy(update=folders.resolve(dict(recipe)))
@@ -77,7 +76,8 @@ def designs(asked: Request, data_dir: Path | None) -> list[Design]:
     studies = []
     for name in study_names(asked):
         study = read_study(name, recipe)
-        study = study.model_copy(update={**folders.resolve(dict(study)), **asked.stated_margin})
+        declared = asked.stated_margin | {"race": race or study.race}
+        study = study.model_copy(update={**folders.resolve(dict(study)), **declared})
         studies.append(Design(study, recipe, overrides))
     return studies
 
@@ -143,9 +143,7 @@ def prepare_plans(
         raise ValueError(f"--name {given_name}: is one study's: name one study, or leave --name out")
     request = expand_plan_names(typed, place.runs)
     request.check_overrides()
-    studies = designs(request, data_dir)
-    if race:
-        studies = [replace(design, study=design.study.model_copy(update={"race": True})) for design in studies]
+    studies = designs(request, data_dir, race)
     if request.recipe is None:
         warn_of_other_recipe(request, place.runs)
     prune |= stated and use_stated_pack(studies, data_dir)

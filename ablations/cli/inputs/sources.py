@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -26,11 +26,10 @@ MANY = 12  # maximum number of names that are listed
 
 
 def named_results(
-    source: Path | None, words: list[str] | None, recipe_name: str | None, *, for_tables: bool = False
+    source: Path | None, words: list[str] | None, recipe_name: str | None, parts: Collection[str] = record.PARTS
 ) -> tuple[list[StudyResults], list[ValueError]]:
     """Return the results of the studies that a command names, and the errors of damaged plans that no word names."""
     path = source_path(source)
-    parts = record.FOR_TABLES if for_tables else record.PARTS
     return load_readable(path, checked_names(parse_words(words, recipe_name), path), parts)
 
 
@@ -39,14 +38,14 @@ def results_on_recipes(
 ) -> tuple[list[StudyResults], list[ValueError]]:
     """Return the studies' results on several recipes, and the errors of damaged plans that no word names."""
     if len(recipes) < 2:
-        return named_results(source, words, recipes[0] if recipes else None, for_tables=True)
+        return named_results(source, words, next(iter(recipes), None), record.FOR_TABLES)
     wanted = list(dict.fromkeys(map(stem, recipes)))
     to_read = wanted
     if not plan_names(parse_words(words, wanted[0]), source_path(source)):
         to_read = wanted[:1]  # without names, one call reads all
     studies: dict[str, StudyResults] = {}
     for recipe in to_read:
-        read, damaged = named_results(source, words, recipe, for_tables=True)
+        read, damaged = named_results(source, words, recipe, record.FOR_TABLES)
         studies |= {study.name: study for study in read if study.plan.recipe in wanted}
     order = list(dict.fromkeys(study.plan.study for study in studies.values()))
     ordered = sorted(studies.values(), key=lambda s: (order.index(s.plan.study), wanted.index(s.plan.recipe)))

@@ -103,7 +103,10 @@ def parse_words(words: Iterable[str] | None, recipe: str | None = None) -> Reque
             studies.append(word)
             continue
         key, value = strict_yaml.assignment(word)
-        check_assignment(word, key, value)
+        if isinstance(value, str) and value.startswith("="):
+            raise ValueError(f"{word}: write one equals sign: {key}={value.lstrip('=')}")
+        if value == "" and key not in ("model", "position_at"):  # these two may be empty
+            raise ValueError(f"{word}: the value is missing: write {key}=VALUE, without spaces")
         if key in overrides:
             raise ValueError(f"{key} is set twice")
         overrides[key] = value
@@ -162,10 +165,3 @@ def refuse_other_encodings(word: str) -> None:
         word.encode()
     except UnicodeEncodeError:
         raise ValueError(f"{word}: is not UTF-8: rename it, or set a locale with UTF-8 (LC_ALL=C.UTF-8)") from None
-
-
-def check_assignment(word: str, key: str, value: Any) -> None:
-    if isinstance(value, str) and value.startswith("="):
-        raise ValueError(f"{word}: write one equals sign: {key}={value.lstrip('=')}")
-    if value == "" and key not in ("model", "position_at"):  # these two may be empty
-        raise ValueError(f"{word}: the value is missing: write {key}=VALUE, without spaces")

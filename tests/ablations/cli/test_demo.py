@@ -6,14 +6,14 @@ import designs
 import pytest
 from in_process import Ablate
 
-from ablations.cli import demo
+from ablations.cli import run
 from ablations.study.design import Design
 from ablations.study.reading import read_recipe, read_study
 
 
 def test_demo_ends_in_table_figure_and_report(monkeypatch: pytest.MonkeyPatch, ablate: Ablate, tmp_path: Path) -> None:
-    monkeypatch.setattr(demo, "RECIPE", designs.write(tmp_path, "small", designs.RECIPE))
-    monkeypatch.setattr(demo, "SEEDS", 2)
+    monkeypatch.setattr(run, "DEMO_RECIPE", designs.write(tmp_path, "small", designs.RECIPE))
+    monkeypatch.setattr(run, "DEMO_SEEDS", 2)
     status, output, errors = ablate("demo")
     assert status == 0, errors
     before, _, after = output.partition("| arm")

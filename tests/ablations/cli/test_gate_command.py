@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from in_process import Ablate, refusal
 
-from ablations.cli.gates import command
+from ablations.cli import gate as command
 from ablations.decisions import gate as decisions
 from results.statistics import stream
 from results.store import gate_files
