@@ -176,7 +176,9 @@ def train(proposal: Proposal, seeds: Sequence[int], what: str, place: Place, wor
     try:
         finish(train_here(todo, place, workers), len(todo), folder_options(place.runs))
     except typer.Exit as ended:
-        raise typer.Exit(UNTRAINED if ended.exit_code == FAILED else ended.exit_code) from None
+        if ended.exit_code == FAILED:
+            ended.exit_code = UNTRAINED
+        raise
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------

@@ -164,8 +164,11 @@ def selected(
     words = select_trials(names, plans, globs, is_ready, missing)
     # Plans that are named come first: a shared trial is called as in the first.
     planned = {job.id: job for job in jobs(sorted(plans, key=lambda plan: plan.name not in names.values()))}
-    chosen = [unique_match(word, trial_ids, where) for word in words]
-    return {trial_id: planned.get(trial_id) for trial_id in chosen}
+    chosen: dict[str, Job | None] = {}
+    for word in words:
+        trial_id = unique_match(word, trial_ids, where)
+        chosen[trial_id] = planned.get(trial_id)
+    return chosen
 
 
 def of_run_directory(

@@ -68,12 +68,17 @@ def ask_slurm(runs: Path) -> SlurmAnswers:
     newest = newest_campaigns(campaign for campaign in campaigns(runs) if campaign.cluster != LOCAL)
     if not newest:
         return SlurmAnswers()
-    submitted = {trial_id for trial_id, campaign in newest.items() if not campaign.cancelled}
-    plans = {name for trial_id in submitted for name in newest[trial_id].plans}
-    clusters = {campaign.cluster for campaign in newest.values()}
+    submitted: set[str] = set()
+    plans: set[str] = set()
+    for trial_id, campaign in newest.items():
+        if not campaign.cancelled:
+            submitted.add(trial_id)
+            plans.update(campaign.plans)
     try:
         tasks = arrays.queued_tasks(runs, QUEUE_SECONDS)
-        this_cluster = cluster_name(QUEUE_SECONDS) if any(clusters) else ""
+        this_cluster = ""
+        if any(campaign.cluster for campaign in newest.values()):
+            this_cluster = cluster_name(QUEUE_SECONDS)
     except (NoSlurm, Unreachable) as error:
         reason = "no SLURM on this machine" if isinstance(error, NoSlurm) else error
         why = f"{reason}: what is queued is unknown"
