@@ -48,22 +48,15 @@ def worker_environment(place: Place, own: dict[str, str]) -> dict[str, str]:
 
 
 class WorkerProcess:
-    """A process that trains the jobs that the pool sends.
+    """A process that trains the jobs that the pool sends. own: its environment variables.
 
-    own: its environment variables. on_cpu: whether no job needs a GPU. events: receives what the worker says.
+    events: receives (this worker, event) for each message, each line on standard error and the exit.
     """
 
-    def __init__(
-        self,
-        place: Place,
-        own: dict[str, str],
-        on_cpu: bool,
-        events: "SimpleQueue[tuple[WorkerProcess, Heard]]",
-        trainable: str = "",
-    ) -> None:
-        data_dir = place.data_dir.absolute() if place.data_dir else None
-        own_place = replace(place, data_dir=data_dir, gpu=place.gpu and not on_cpu, trainable=trainable)
-        settings = json.dumps(PLACE.dump_python(own_place, mode="json"))  # ASCII even if folder names are not
+    def __init__(self, place: Place, own: dict[str, str], events: "SimpleQueue[tuple[WorkerProcess, Heard]]") -> None:
+        if place.data_dir:
+            place = replace(place, data_dir=place.data_dir.absolute())
+        settings = json.dumps(PLACE.dump_python(place, mode="json"))  # ASCII even if folder names are not
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "ablations.execution.worker", settings],
             stdin=subprocess.PIPE,

@@ -16,7 +16,7 @@ import queue
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import islice
 from typing import Literal, Protocol
@@ -180,7 +180,9 @@ class Pool:
         self.kill_silent(now)
 
     def start(self, slot: Slot) -> WorkerProcess:
-        return WorkerProcess(self.place, slot.environment, all_on_cpu(self.jobs), self.events, self.jobs[0].trainable)
+        needs_gpu = self.place.gpu and not all_on_cpu(self.jobs)
+        place = replace(self.place, gpu=needs_gpu, trainable=self.jobs[0].trainable)
+        return WorkerProcess(place, slot.environment, self.events)
 
     def slots_in_state(self, *states: WorkerState) -> list[Slot]:
         return [slot for slot in self.slots if slot.state in states]
@@ -304,11 +306,13 @@ class Pool:
         """Return how a worker ended. The kernel's kills for lack of memory since the last call are counted."""
         if code >= 0:
             return f"status {code}"
-        name = signal.Signals(-code).name
+        how = f"signal {signal.Signals(-code).name}"
         kills_before = self.memory_kills
         if code == -signal.SIGKILL:
             self.memory_kills = oom_kills()
-        return f"signal {name}: out of memory" if self.memory_kills > kills_before else f"signal {name}"
+        if self.memory_kills > kills_before:
+            how += ": out of memory"
+        return how
 
     def count_failed_start(self, slot: Slot, code: int, why: str) -> None:
         """Count a failed start of a slot, and remove the slot after too many. Raises ValueError if no slot is left."""

@@ -26,8 +26,9 @@ def left_out(runs: Path, plans: Iterable[Plan]) -> dict[str, str]:
     for plan in plans:
         of_plan = stopped.get(plan.name, {})
         reasons |= of_plan
-        for stage in plan.stages if of_plan else ():
-            reasons |= dict.fromkeys(stage.ids.values(), NO_CHILD)
+        if of_plan:
+            for stage in plan.stages:
+                reasons |= dict.fromkeys(stage.ids.values(), NO_CHILD)
         for arm in plan.arms:
             for seed, trial_id in arm.ids.items():
                 if trial_id not in of_plan:

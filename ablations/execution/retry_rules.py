@@ -35,8 +35,7 @@ def earlier_failures(trial: store.Trial, current: Path, code: str) -> list[Ended
     retried = [position for position, path in enumerate(paths) if (path / store.RETRY).exists()]
     if retried:
         paths = paths[retried[-1] + 1 :]
-    ended = (read_failure(path, code) for path in paths)
-    return [attempt for attempt in ended if attempt is not None]
+    return list(filter(None, (read_failure(path, code) for path in paths)))
 
 
 def read_failure(path: Path, code: str) -> EndedAttempt | None:

@@ -44,7 +44,6 @@ Past = list[retry_rules.EndedAttempt]
 class Worker:
     def __init__(self, place: Place, channel: TextIO) -> None:
         self.place = place
-        self.runs = place.runs
         self.channel = channel
         self.channel_lock = threading.Lock()  # the heartbeat writes to the channel too
         self.trainable = find(place.trainable)
@@ -74,7 +73,7 @@ class Worker:
         self.emit(messages.Note(text))
 
     def serve(self, job: Job) -> None:
-        trial = store.trial(self.runs, job.id, self.place.checkpoints)
+        trial = store.trial(self.place.runs, job.id, self.place.checkpoints)
         self.patience = Patience(FULL_SECONDS, self.stop, lambda why: self.warn(f"{job.name} waits: {why.lower()}"))
         try:
             claimed = self.patience(lambda: store.claim(trial, self.watch))
@@ -117,7 +116,7 @@ class Worker:
         """Evals, and plans that cannot be read, may need a trial's weights."""
         if job.evals or self.place.keep_weights == "all":
             return True
-        plans, damaged = store.read_plans(self.runs)
+        plans, damaged = store.read_plans(self.place.runs)
         return bool(damaged) or kept_weights(self.place.keep_weights, plans)(job.id)
 
     def remove_leftovers(self, attempt: store.Attempt) -> None:
@@ -162,9 +161,9 @@ class Worker:
 
     def verified_parent(self, link: str, name: str) -> Parent:
         """Return the trial that a setting names. Raises ValueError if it has not finished or its weights are gone."""
-        trial = store.trial(self.runs, name)
+        trial = store.trial(self.place.runs, name)
         if trial.state().status != "finished":
-            raise ValueError(f"{link}={name}: no trial of that id has finished in {self.runs}")
+            raise ValueError(f"{link}={name}: no trial of that id has finished in {self.place.runs}")
         try:
             return Parent(trial.config(), winner_weights(trial))
         except ValueError as error:

@@ -8,7 +8,6 @@ import dataclasses
 import importlib
 import importlib.util
 import inspect
-import math
 import re
 import struct
 import sys
@@ -26,7 +25,7 @@ from ablations.provenance import PACKAGES
 from ablations.trainables.command.training import NO_MEMORY, claimed_folder
 from ablations.trainables.local_imports import LocalImports
 from ablations.trainables.trainable import Parent, TrainingContext, TrainingOutcome
-from ablations.trainables.user_code import Description, Failed, UserCode, checked_number
+from ablations.trainables.user_code import Description, Failed, UserCode, checked_number, finite, without_seed
 from commonfloor.messages import joined_names, unknown_key
 from commonfloor.options import Options, explain
 from results import store
@@ -154,9 +153,12 @@ class Function(UserCode):
         return [False, True] if kind is bool else super().values(key)
 
     def identity(self, settings: Settings) -> Settings:
-        unseeded = {key: value for key, value in settings.items() if key != "seed"}
-        function = self.about.train.rpartition(":")[2]
-        return {"seed": settings["seed"], "settings": unseeded, "function": function, "code": self.about.digest}
+        return {
+            "seed": settings["seed"],
+            "settings": without_seed(settings),
+            "function": self.about.train.rpartition(":")[2],
+            "code": self.about.digest,
+        }
 
     def train(
         self, settings: Settings, run: store.Attempt, sources: Mapping[str, Parent], context: TrainingContext
@@ -172,7 +174,11 @@ class Function(UserCode):
         if reported is None and context.should_stop():
             return TrainingOutcome("stopped", {}, trial.seconds)
         details = {"steps": trial.step} if trial.step else {}
-        outcome = TrainingOutcome("finished", self.checked(reported), trial.seconds, details)
+        try:
+            numbers = self.checked(reported)
+        except ValueError as error:
+            raise Failed(str(error), faults.INPUT) from None
+        outcome = TrainingOutcome("finished", numbers, trial.seconds, details)
         self.check_answers(trial.right, outcome, context)
         return outcome
 
@@ -187,21 +193,18 @@ class Function(UserCode):
         return arguments
 
     def checked(self, reported: object) -> dict[str, float]:
-        """Return the declared metrics that a function returned. Raises Failed if one is not a finite number."""
+        """Return the declared metrics that a function returned. Raises ValueError if one is not a finite number."""
         if not isinstance(reported, Mapping):
-            raise Failed(f"{self.about.train} returned {str(reported)[:60]}: metric -> number", faults.INPUT)
+            raise ValueError(f"{self.about.train} returned {str(reported)[:60]}: metric -> number")
         numbers = {}
         for name in self.about.metrics:
+            if name not in reported:
+                raise ValueError(f"metric {name} is missing: there are {joined_names(reported)}")
             try:
                 number = float(reported[name])
-            except KeyError:
-                raise Failed(f"metric {name} is missing: there are {joined_names(reported)}", faults.INPUT) from None
             except (TypeError, ValueError):
-                raise Failed(f"metric {name}={str(reported[name])[:60]}: a number", faults.INPUT) from None
-            try:
-                numbers[name] = checked_number(name, number, DIVERGED)
-            except ValueError as error:
-                raise Failed(str(error), faults.INPUT) from None
+                raise ValueError(f"metric {name}={str(reported[name])[:60]}: a number") from None
+            numbers[name] = checked_number(name, number, DIVERGED)
         return numbers
 
     def fault(self, error: BaseException) -> Fault | None:
@@ -273,8 +276,9 @@ class FunctionRun:
     def log(self, step: int, **numbers: float) -> None:
         """Add an evaluation to the training curve. Steps ascend."""
         self.step = step
-        finite = {name: float(value) if math.isfinite(value) else None for name, value in numbers.items()}
-        self._run.log({"step": step, "seconds": self.seconds} | finite)
+        self._run.log(
+            {"step": step, "seconds": self.seconds, **finite({name: float(value) for name, value in numbers.items()})}
+        )
         self._run.progress(step, numbers)
 
     def progress(self, step: int) -> None:

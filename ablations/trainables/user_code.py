@@ -195,7 +195,9 @@ class UserCode(Trainable):
         return Resources(max(1, self.about.gpus), on_cpu=self.about.gpus == 0)
 
     def hardware(self, settings: Settings) -> tuple[bool, str]:
-        return self.about.gpus > 0, "" if self.about.gpus else processor()
+        if self.about.gpus:
+            return True, ""
+        return False, processor()
 
     def environment(self, settings: Settings, needs_gpu: bool) -> dict[str, Fact]:
         accelerator = "cuda" if self.about.gpus else "cpu"
@@ -298,3 +300,12 @@ def is_code(parent: Path, name: str) -> bool:
 
 def file_digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def without_seed(settings: Settings) -> Settings:
+    return {key: value for key, value in settings.items() if key != "seed"}
+
+
+def finite(numbers: Mapping[str, float]) -> dict[str, float | None]:
+    """Return numbers with None for NaN and infinity, which JSON lacks."""
+    return {name: number if math.isfinite(number) else None for name, number in numbers.items()}

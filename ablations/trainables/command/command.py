@@ -15,7 +15,7 @@ from pydantic import Field, create_model
 from ablations.trainables.command import template, training
 from ablations.trainables.command.output import CURVE
 from ablations.trainables.trainable import Parent, TrainingContext, TrainingOutcome
-from ablations.trainables.user_code import Description, UserCode
+from ablations.trainables.user_code import Description, UserCode, without_seed
 from commonfloor.options import Options
 from results import store
 from results.store.schemas import Plain, Settings
@@ -52,8 +52,11 @@ class CommandDescription(Description):
     spelling: str = template.SPELLING
 
     def current(self) -> Self:
-        scripts = [word for word in template.split("train", self.train) if word.endswith(SCRIPTS)]
-        files = {word: Path(self.folder, word) for word in scripts if Path(self.folder, word).is_file()}
+        files = {}
+        for word in template.split("train", self.train):
+            path = Path(self.folder, word)
+            if word.endswith(SCRIPTS) and path.is_file():
+                files[word] = path
         return self.with_files({**files, **self.code_paths})
 
 
@@ -91,10 +94,9 @@ class Command(UserCode):
 
     def identity(self, settings: Settings) -> Settings:
         """See Trainable. A metric without `printed` is no part: its number depends on the code alone."""
-        unseeded = {key: value for key, value in settings.items() if key != "seed"}
         identity = {
             "seed": settings["seed"],
-            "settings": unseeded,
+            "settings": without_seed(settings),
             "command": self.template.text,
             "code": self.about.digest,
         }

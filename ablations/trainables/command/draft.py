@@ -180,7 +180,9 @@ class Draft:
         else:
             yield "config: {}  # uncomment what varies, and delete the braces"
         for text, reason in rows:
-            yield f"{text:{width}}  # {reason}" if reason else text
+            if reason:
+                text = f"{text:{width}}  # {reason}"
+            yield text
 
     def allowed(self) -> Iterator[str]:
         limits = {option.name: option.limits for option in self.known if option.limits}

@@ -8,7 +8,7 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablations.trainables.user_code import checked_number
+from ablations.trainables.user_code import checked_number, finite
 from commonfloor.files import FULL, open_no_follow, read_bytes
 from commonfloor.messages import joined_names, spelling_hint
 from results import store
@@ -91,13 +91,13 @@ class Report:
         if line == DIVERGED:
             self.diverged = True
         reported = METRIC.fullmatch(line)
-        words = reported[1].split() if reported else []
-        for word in words:
-            name, equals, value = word.partition("=")
-            if equals:
-                self.values.setdefault(name, []).append(value)
-            elif line not in self.unclear:
-                self.unclear.append(line)
+        if reported:
+            for word in reported[1].split():
+                name, equals, value = word.partition("=")
+                if equals:
+                    self.values.setdefault(name, []).append(value)
+                elif line not in self.unclear:
+                    self.unclear.append(line)
         self.find_printed(line)
 
     def find_printed(self, line: str) -> None:
@@ -181,8 +181,7 @@ class Curve:
         try:
             content = json.loads(text)
             numbers = {key: value for key, value in content.items() if type(value) in (int, float)}
-            finite = {key: value if math.isfinite(value) else None for key, value in numbers.items()}
-            line = validated(MetricsLine, finite)
+            line = validated(MetricsLine, finite(numbers))
         except (ValueError, AttributeError, RecursionError, OverflowError):
             self.unclear = self.unclear or text[:80]
             return
@@ -190,7 +189,7 @@ class Curve:
             self.lines.pop()
         if self.step == line.step and self.lines:
             numbers_before = self.lines.pop().model_dump(exclude_unset=True)
-            line = validated(MetricsLine, {**numbers_before, **finite})
+            line = validated(MetricsLine, {**numbers_before, **finite(numbers)})
         self.lines.append(line)
         self.diverged = None in line.model_dump(exclude_unset=True).values()
 

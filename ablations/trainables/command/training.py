@@ -20,7 +20,7 @@ from ablations.trainables.command import supervisor
 from ablations.trainables.command.output import CURVE, METRICS, Curve, LineSplitter, Log, Report, read_correct
 from ablations.trainables.command.template import Template
 from ablations.trainables.trainable import TrainingContext, TrainingOutcome
-from ablations.trainables.user_code import FOLDER, Failed
+from ablations.trainables.user_code import FOLDER, Failed, without_seed
 from commonfloor.files import refuse_links
 from results import store
 from results.store import lease
@@ -176,7 +176,7 @@ class CommandRun:
 @contextmanager
 def started(order: CommandOrder, folder: Path, run: store.Attempt) -> "Iterator[subprocess.Popen[bytes]]":
     """Yield the supervisor of a trial's command. At the end of the block, nothing that it has started is left."""
-    settings = {key: value for key, value in order.settings.items() if key != "seed"}
+    settings = without_seed(order.settings)
     seed = str(order.settings["seed"])
     trial_values = {"seed": seed, "folder": str(folder), "settings_file": str(run.path / SETTINGS)}
     run.patience(lambda: store.write_json(run.path / SETTINGS, settings))

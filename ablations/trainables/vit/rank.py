@@ -68,7 +68,7 @@ def beat(order: RankOrder) -> None:
 
 
 def serve(order: RankOrder, store: TCPStore) -> None:
-    plugins.load([Path(file) for file in order.plugins])
+    plugins.load(map(Path, order.plugins))
     config = Config(**order.config)
     node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
     print(f"rank {order.rank} of {config.gpus} on {node}, {order.device}", flush=True)

@@ -224,7 +224,10 @@ class RankProcesses:
             if self.beats[rank][1] > SILENT_SECONDS and rank not in self.silent:
                 self.silent.add(rank)
                 process = self.processes[min(rank, self.here)]
-                process.kill() if rank < self.here else process.terminate()  # srun forwards the signal to all its ranks
+                if rank < self.here:
+                    process.kill()
+                else:
+                    process.terminate()  # srun forwards the signal to all its ranks
 
     def end(self) -> None:
         self.over.set()

@@ -157,8 +157,9 @@ class Vit(Trainable):
     def hardware(self, settings: Settings) -> tuple[bool, str]:
         if machine.gpus() and settings["device"] != "cpu":
             return self.hardware_beside_gpus(settings)
-        is_gpu = settings["device"] == "cuda"
-        return is_gpu, "" if is_gpu else processor()
+        if settings["device"] == "cuda":
+            return True, ""
+        return False, processor()
 
     def evaluation_fraction(self, settings: Settings, images: PlannedData | None) -> float:
         """See Trainable. Training on an image takes as long as evaluating three."""

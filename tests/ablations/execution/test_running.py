@@ -178,19 +178,6 @@ def test_a_worker_says_once_for_all_seeds_that_it_compiles(tmp_path: Path, monke
 # A first attempt waits at its second step until it is asked to stop: a test is never too late.
 HOLD = "import time\nwhile step == 2 and run.path.name == '0001' and not context.should_stop(): time.sleep(0.01)"
 HELD = RECIPE.replace("steps: 3", f"act: {json.dumps(HOLD)}")
-HOLDING = """
-import time
-from results.store.attempts import Attempt
-
-log = Attempt.log
-
-def log_and_wait(attempt, line):
-    log(attempt, line)
-    while attempt.path.name == "0001" and not attempt.patience.given_up():
-        time.sleep(0.01)
-
-Attempt.log = log_and_wait
-"""  # the same in a plug-in, for Vision Transformers
 
 
 def write(folder: Path, recipe: str = RECIPE, study: str = STUDY) -> None:
@@ -242,20 +229,6 @@ def test_interrupted_run_continues_where_it_was(tmp_path: Path, number: signal.S
     (job,) = [job for job in jobs_of(store.read_plans(tmp_path / "runs").readable) if job.id == begun.id]
     served(tmp_path / "runs", job)
     assert_undisturbed(tmp_path / "runs", job)
-
-
-@pytest.mark.slow
-def test_interrupted_vit_ends_with_the_weights_of_a_calm_one(tmp_path: Path) -> None:
-    config = "{data: digits, width: 16, depth: 1, heads: 2, patch: 4, steps: 20, batch: 16}"
-    study = "{question: 'Which?', baseline: {pool: gap}, factors: {pool: [gap, cls]}}"
-    write(tmp_path, f"{{description: Small., config: {config}}}", study)
-    (tmp_path / "holding.py").write_text(HOLDING)
-    with started_run(tmp_path, "--seeds", "1", "--arm", "pool=gap", "--plugin", "holding.py") as process:
-        assert_interrupted(tmp_path, process, signal.SIGINT)
-    todo = jobs_of(store.read_plans(tmp_path / "runs").readable, ["pool=gap"])
-    served(tmp_path / "runs", *todo)
-    served(tmp_path / "calm", *todo)
-    assert outcomes(tmp_path / "runs", todo) == outcomes(tmp_path / "calm", todo)
 
 
 def test_workers_of_a_killed_run_stop_with_a_checkpoint(tmp_path: Path) -> None:
