@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Generic, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 import numpy as np
 from PIL.Image import Image
@@ -48,24 +48,6 @@ PART = 32  # files that a thread takes at once, because handing over one takes a
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
-class Listing(Generic[File]):
-    """The image files of a dataset, with their labels (M,) and the indices of the training and the test images.
-
-    parts: the names of the folders of training and test images, or () if a fifth of each class is for testing. origin:
-    prefix of an image's name in messages. header: a part of the fingerprint.
-    """
-
-    files: Sequence[File]
-    labels: Indices
-    classes: tuple[str, ...]
-    train: Indices
-    test: Indices
-    parts: tuple[str, ...] = ()
-    origin: str = ""
-    header: bytes = b""
-
-
 @dataclass(frozen=True, slots=True)
 class StoredImage:
     """An image in a file. name: for messages. size: bytes of its file.
@@ -86,20 +68,25 @@ class StoredImage:
             raise unreadable_error(reason(error)) from None
 
 
-def stored_file(path: Path, name: str) -> StoredImage:
-    return StoredImage(name, path.stat().st_size, partial(read_bytes, path, LARGEST), name_bytes(name))
+@dataclass(frozen=True)
+class Listing:
+    """The image files of a dataset, with their labels (M,) and the indices of the training and the test images.
+
+    parts: the names of the folders of training and test images, or () if a fifth of each class is for testing. origin:
+    prefix of an image's name in messages. header: a part of the fingerprint.
+    """
+
+    files: Sequence[StoredImage]
+    labels: Indices
+    classes: tuple[str, ...]
+    train: Indices
+    test: Indices
+    parts: tuple[str, ...] = ()
+    origin: str = ""
+    header: bytes = b""
 
 
-def folder_images(root: Path) -> Listing[StoredImage]:
-    """Return the images of `list_images`."""
-    listing = list_images(root)
-    files = [stored_file(file, file.relative_to(root).as_posix()) for file in listing.files]
-    return Listing(
-        files, listing.labels, listing.classes, listing.train, listing.test, listing.parts, f"imagefolder:{root}/"
-    )
-
-
-def list_images(root: Path) -> Listing[Path]:
+def list_images(root: Path) -> Listing:
     """Return the images in a folder with their labels and split; raise ConfigError if its layout is invalid."""
     if not root.is_dir():
         refuse(root, "no such folder")
@@ -119,7 +106,7 @@ def part_name(names: Sequence[str], known: Sequence[str]) -> str | None:
     return None
 
 
-def list_parts(root: Path, train: str, test: str | None) -> Listing[Path]:
+def list_parts(root: Path, train: str, test: str | None) -> Listing:
     """Return the images in a folder that has a training folder and a test folder."""
     if test is None:
         others = [name for name in folder_names(root) if name != train]
@@ -140,17 +127,18 @@ def list_parts(root: Path, train: str, test: str | None) -> Listing[Path]:
         refuse(root / test, NO_IMAGES)
     labels = np.array(train_labels + test_labels, np.int64)
     train_places, test_places = np.split(np.arange(len(labels)), [len(train_labels)])
-    return Listing(train_files + test_files, labels, classes, train_places, test_places, (train, test))
+    parts = (train, test)
+    return Listing(train_files + test_files, labels, classes, train_places, test_places, parts, f"imagefolder:{root}/")
 
 
-def list_flat(root: Path) -> Listing[Path]:
+def list_flat(root: Path) -> Listing:
     """Return the images in a folder that holds class folders directly, split by `fixed_split`."""
     classes = class_names(root)
     if all(name.casefold() in TESTS for name in classes):
         refuse(root, f"has {'/, '.join(classes)}/ but no train/ beside them")
     files, file_labels = list_classes(root, "", classes)
     labels = np.array(file_labels, np.int64)
-    return Listing(files, labels, classes, *fixed_split(labels))
+    return Listing(files, labels, classes, *fixed_split(labels), origin=f"imagefolder:{root}/")
 
 
 def fixed_split(labels: Indices) -> tuple[Indices, Indices]:
@@ -202,21 +190,24 @@ def is_folder(path: Path) -> bool:
 
 def list_classes(
     root: Path, part: str, classes: Sequence[str], empty_allowed: bool = False
-) -> tuple[list[Path], list[int]]:
+) -> tuple[list[StoredImage], list[int]]:
     """Return the images in each class folder of a part, sorted within each class, and their labels.
 
     part: the name of the training or test folder, or "". Raises ConfigError as `visible_files`, or without an image.
     """
-    files: list[Path] = []
+    images: list[StoredImage] = []
     labels: list[int] = []
     for label, name in enumerate(classes):
         folder = root / part / name
-        images = sorted(file for file in visible_files(folder, root) if file.suffix.lower() in SUFFIXES)
-        if not images and not empty_allowed:
+        files = sorted(file for file in visible_files(folder, root) if file.suffix.lower() in SUFFIXES)
+        if not files and not empty_allowed:
             refuse(folder, NO_IMAGES)
-        files += images
-        labels += [label] * len(images)
-    return files, labels
+        for file in files:
+            image_name = file.relative_to(root).as_posix()
+            read = partial(read_bytes, file, LARGEST)
+            images.append(StoredImage(image_name, file.stat().st_size, read, name_bytes(image_name)))
+        labels += [label] * len(files)
+    return images, labels
 
 
 def visible_files(folder: Path, root: Path) -> Iterator[Path]:
@@ -258,7 +249,7 @@ def refuse(path: Path, reason: str) -> NoReturn:
     raise ConfigError(f"data=imagefolder:{path}: {reason}")
 
 
-def describe_images(listing: Listing[StoredImage]) -> About:
+def describe_images(listing: Listing) -> About:
     """Return the facts about images in files: the size of the first, and gray if all are.
 
     Images are decoded only where `facts` needs it or pixels may be transparent. Raises ConfigError if one is broken.
@@ -300,7 +291,7 @@ def read_facts(image: StoredImage) -> tuple[bytes, Facts | str]:
         return digest, str(error)
 
 
-def has_translucent(listing: Listing[StoredImage], images: Sequence[Facts]) -> bool:
+def has_translucent(listing: Listing, images: Sequence[Facts]) -> bool:
     """Return whether an image has a pixel that is not opaque. Decodes images with an alpha channel, up to the first."""
 
     def translucent(image: StoredImage) -> bool:
@@ -322,7 +313,7 @@ def in_threads(work: Callable[[File], Result], files: Sequence[File]) -> Iterato
             yield from results
 
 
-def read_images(listing: Listing[StoredImage], shape: Shape, channels: int) -> Raw:
+def read_images(listing: Listing, shape: Shape, channels: int) -> Raw:
     """Read each image's largest centered window, resized to `shape`. Raises ConfigError if an image is invalid."""
     images = np.empty((len(listing.files), channels, *shape), np.uint8)
     for place, image in enumerate(listing.files):
@@ -330,7 +321,7 @@ def read_images(listing: Listing[StoredImage], shape: Shape, channels: int) -> R
     return Raw(images, listing.labels, listing.train, listing.test)
 
 
-def check_images(listing: Listing[StoredImage], channels: int) -> None:
+def check_images(listing: Listing, channels: int) -> None:
     """Check that all images can be decoded; raise a ConfigError that names one broken image and counts the others."""
 
     def failure(image: StoredImage) -> str:
@@ -343,7 +334,7 @@ def check_images(listing: Listing[StoredImage], channels: int) -> None:
     refuse_broken(listing, list(filter(None, in_threads(failure, listing.files))))
 
 
-def refuse_broken(listing: Listing[StoredImage], broken: Sequence[str]) -> None:
+def refuse_broken(listing: Listing, broken: Sequence[str]) -> None:
     """Raise a ConfigError that names the first of the broken images and counts the others, if there are any."""
     if broken:
         more = {1: "", 2: " (1 more file is broken)"}.get(len(broken), f" ({len(broken) - 1} more files are broken)")

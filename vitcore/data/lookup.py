@@ -10,7 +10,7 @@ from vitcore.data.builtin import BUILT_IN
 from vitcore.data.dataset import About, small_class
 from vitcore.data.formats import FORMATS, list_stored
 from vitcore.data.homes import data_homes, own_packs
-from vitcore.data.imagefolder import Listing, StoredImage, describe_images, folder_images
+from vitcore.data.imagefolder import Listing, describe_images, list_images
 from vitcore.data.pack import NAME, find_pack, manifest, missing_pack, pack_names
 
 FOLDER = "imagefolder:"
@@ -52,9 +52,9 @@ def describe_files(name: str) -> About:
     return describe_images(images_in_files(name))
 
 
-def images_in_files(name: str) -> Listing[StoredImage]:
+def images_in_files(name: str) -> Listing:
     """Return the images of 'imagefolder:PATH' or another format; raise ConfigError if a class has too few."""
-    listing = folder_images(image_folder(name)) if name.startswith(FOLDER) else list_stored(name)
+    listing = list_images(image_folder(name)) if name.startswith(FOLDER) else list_stored(name)
     why = small_class(listing.labels, listing.train, listing.classes)
     if why:
         raise ConfigError(f"data={name}: {why}")

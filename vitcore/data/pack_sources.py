@@ -38,9 +38,9 @@ from vitcore.data.imagefolder import (
     Listing,
     StoredImage,
     fixed_split,
-    folder_images,
     is_hidden,
     is_utf8,
+    list_images,
     name_bytes,
 )
 from vitcore.data.pack import check_label_sets
@@ -146,7 +146,7 @@ def find_source(source: str, data_dir: Path | None, tests_alone: bool = False) -
         dataset = from_members(listed, str(path))
     else:
         try:
-            dataset = from_listing(list_stored(source) if source.startswith(FORMATS) else folder_images(path))
+            dataset = from_listing(list_stored(source) if source.startswith(FORMATS) else list_images(path))
         except ConfigError as error:
             why = str(error).removeprefix(f"data={source}: ").removeprefix("data=imagefolder:")
             raise ValueError(f"source {source}: {why}") from None
@@ -168,7 +168,7 @@ def is_part(name: str, known: Sequence[str]) -> bool:
     return name.casefold() in known
 
 
-def from_listing(listing: Listing[StoredImage]) -> Source:
+def from_listing(listing: Listing) -> Source:
     """Return a source with the listed images."""
     places = np.concatenate([listing.train, listing.test])
     images = [listing.files[place] for place in places]

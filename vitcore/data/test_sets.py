@@ -18,14 +18,7 @@ from commonfloor.options import ConfigError
 from vitcore.data.builtin import BUILT_IN
 from vitcore.data.dataset import About
 from vitcore.data.homes import data_home, data_homes
-from vitcore.data.imagefolder import (
-    Listing,
-    StoredImage,
-    describe_images,
-    folder_images,
-    list_images,
-    read_images,
-)
+from vitcore.data.imagefolder import Listing, describe_images, list_images, read_images
 from vitcore.data.lookup import searched_folders
 from vitcore.data.pack import Manifest, find_pack, manifest
 from vitcore.data.splits import Images, pack_images, read
@@ -112,9 +105,9 @@ def folder_fingerprint(root: Path) -> dict[str, str | int]:
     return describe_images(tested_images(root)).fingerprint
 
 
-def tested_images(root: Path) -> Listing[StoredImage]:
+def tested_images(root: Path) -> Listing:
     """Return the test images of a folder alone."""
-    listing = folder_images(root)
+    listing = list_images(root)
     tested = listing.test if listing.parts else np.arange(len(listing.files))
     files = [listing.files[index] for index in tested.tolist()]
     return replace(listing, files=files, labels=listing.labels[tested], train=tested[:0], test=np.arange(len(files)))

@@ -91,7 +91,7 @@ def test_links_are_followed_at_every_depth(folder: Path, tmp_path: Path) -> None
     (folder / "train" / "dog" / "more").symlink_to(tmp_path / "elsewhere" / "dogs")
     found = list_images(folder)
     assert (len(found.files), found.labels.tolist()) == (24, whole.labels.tolist())
-    assert [file.read_bytes() for file in found.files] == [file.read_bytes() for file in whole.files]
+    assert [file.read() for file in found.files] == [file.read() for file in whole.files]
 
 
 @pytest.mark.parametrize("target", ["", "train", "train/cat", "train/cat/deep", ".."])

@@ -24,7 +24,7 @@ from torchvision.datasets import CIFAR10
 from commonfloor.options import ConfigError
 from vitcore import Config
 from vitcore.data.builtin import BUILT_IN
-from vitcore.data.imagefolder import folder_images, read_images
+from vitcore.data.imagefolder import list_images, read_images
 from vitcore.data.pack_sources import find_source
 from vitcore.data.splits import load
 
@@ -125,7 +125,7 @@ def test_eps_named_png_starts_no_ghostscript(tmp_path: Path, monkeypatch: pytest
         find_source("timm:", images).open(5)  # after four cats and a dog
     (images / "validation").rename(images / "test")
     with pytest.raises(ConfigError, match=r"dog/0001.png: cannot be read as an image"):
-        read_images(folder_images(images), (8, 8), 3)
+        read_images(list_images(images), (8, 8), 3)
     with tarfile.open(tmp_path / "images.tar", "w") as tar:
         tar.add(images, "")
     source = find_source(str(tmp_path / "images.tar"), None)
@@ -142,7 +142,7 @@ def test_allowed_formats_are_read_whatever_their_suffix(tmp_path: Path) -> None:
             content = io.BytesIO()
             Image.new("RGB", (8, 8), (200, 100, 50)).save(content, form)
             (tmp_path / f"class{number}" / f"{name}.png").write_bytes(content.getvalue())
-    images = read_images(folder_images(tmp_path), (8, 8), 3).images
+    images = read_images(list_images(tmp_path), (8, 8), 3).images
     assert len(images) == 40
     assert np.ptp(images.astype(int), axis=0).max() <= 3  # JPEG and WebP lose a little
 

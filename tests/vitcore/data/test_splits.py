@@ -13,7 +13,7 @@ from commonfloor.options import ConfigError
 from vitcore import Config
 from vitcore.data.builtin import BUILT_IN
 from vitcore.data.dataset import moments
-from vitcore.data.imagefolder import check_images, folder_images
+from vitcore.data.imagefolder import check_images, list_images
 from vitcore.data.lookup import describe
 from vitcore.data.splits import Order, load
 
@@ -181,8 +181,8 @@ def test_folder_that_is_no_dataset(tmp_path: Path, counts: dict[str, int], messa
 
 def test_all_broken_images_are_found_at_once(tmp_path: Path) -> None:
     root = photographs(tmp_path, {"cat": 5, "dog": 5}, (8, 6))
-    check_images(folder_images(root), 3)
+    check_images(list_images(root), 3)
     for name in ("cat/0004.png", "dog/0002.png"):
         (root / name).write_bytes((root / name).read_bytes()[:45])
     with pytest.raises(ConfigError, match=r"cat/0004\.png: cannot be read .*\(1 more file is"):
-        check_images(folder_images(root), 3)
+        check_images(list_images(root), 3)

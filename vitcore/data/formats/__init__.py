@@ -16,14 +16,14 @@ import os
 from commonfloor.options import ConfigError
 from vitcore.data.formats.layout import Selection, SplitImages, expand, listing_of, splits_of
 from vitcore.data.formats.tars import read_samples
-from vitcore.data.imagefolder import Listing, StoredImage
+from vitcore.data.imagefolder import Listing
 
 TABLES = SAVED, PARQUET = "hf:", "parquet:"
 SAMPLES = "wds:"
 FORMATS = (*TABLES, SAMPLES)
 
 
-def list_stored(name: str) -> Listing[StoredImage]:
+def list_stored(name: str) -> Listing:
     """Return the images that `name`, in one of the forms above, stands for: training images first.
 
     Raises ConfigError if files are missing or damaged, or a choice is invalid or missing.

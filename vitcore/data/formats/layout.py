@@ -145,7 +145,7 @@ class SplitImages:
     classes: tuple[str, ...] = ()
 
 
-def listing_of(parts: Mapping[str, SplitImages], origin: str) -> Listing[StoredImage]:
+def listing_of(parts: Mapping[str, SplitImages], origin: str) -> Listing:
     """Return the images of one or two splits. A fixed fifth of each class of a single split is for testing.
 
     Raises ValueError if a label is missing or invalid, or the splits differ in the names of their classes.

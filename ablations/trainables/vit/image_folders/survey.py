@@ -21,12 +21,12 @@ from vitcore.data.imagefolder import (
     TESTS,
     TRAIN,
     Listing,
+    StoredImage,
     folder_names,
     in_threads,
     is_hidden,
     list_images,
     read_facts,
-    stored_file,
     visible_files,
 )
 from vitcore.data.lookup import FOLDER
@@ -135,7 +135,7 @@ def survey_folder(path: Path) -> Survey:
     train, test = (class_counts(listing.labels[part], listing.classes) for part in (listing.train, listing.test))
     classes = dict(zip(listing.classes, train, strict=True))
     refuse_small(path, classes, np.add(train, test).tolist(), bool(listing.parts))
-    names = [str(file.relative_to(path)) for file in listing.files]
+    names = [image.name for image in listing.files]
     decode = len(names) <= DECODED
     images: dict[str, Facts] = {}
     broken: list[str] = []
@@ -173,9 +173,8 @@ def class_counts(labels: Indices, classes: Sequence[str]) -> list[int]:
     return counts
 
 
-def inspect(file: Path, decode: bool) -> tuple[bytes, Facts | str]:
+def inspect(image: StoredImage, decode: bool) -> tuple[bytes, Facts | str]:
     """Return the result of `read_facts`. decode: whether an image that cannot be decoded is broken too."""
-    image = stored_file(file, file.name)
     sha256, facts = read_facts(image)
     if decode and isinstance(facts, Facts):
         try:
@@ -310,7 +309,7 @@ def duplicate_notes(
     yield from example("labels", pairs(contradictions), "in more than one class")
 
 
-def left_out_notes(root: Path, listing: Listing[Path]) -> Iterator[str]:
+def left_out_notes(root: Path, listing: Listing) -> Iterator[str]:
     parts = [root / part for part in listing.parts] or [root]
     yield from folder_notes(root, listing)
     odd: list[Path] = []
@@ -334,7 +333,7 @@ def left_out_notes(root: Path, listing: Listing[Path]) -> Iterator[str]:
     yield from example("stray", stray, "left out, in no class folder")
 
 
-def folder_notes(root: Path, listing: Listing[Path]) -> Iterator[str]:
+def folder_notes(root: Path, listing: Listing) -> Iterator[str]:
     names = folder_names(root)
     others = [name for name in names if name not in listing.parts]
     if listing.parts and others:
