@@ -158,23 +158,27 @@ def nan_in_empty_tensors() -> Iterator[None]:
         torch.use_deterministic_algorithms(before)
 
 
+def stop_after(steps: int) -> Callable[[], bool]:
+    left = iter(range(steps))
+    return lambda: next(left, None) is None
+
+
+def trained(config: Config, piece: int = 0) -> bytes | None:
+    """Return the weights after a training that is stopped and resumed every `piece` steps, or in one go."""
+    run = Memory()
+    while train(config, run, stop=stop_after(piece or config.steps)).status == "stopped":
+        pass
+    return run.weights
+
+
 def trains_the_same_twice(slot: str, name: str) -> None:
-    first = Memory()
-    second = Memory()
-    train(tiny(slot, name), first)
-    train(tiny(slot, name), second)
-    assert first.weights == second.weights, f"{slot}={name}: two training runs with one seed end differently"
+    config = tiny(slot, name)
+    assert trained(config) == trained(config), f"{slot}={name}: two training runs with one seed end differently"
 
 
 def resumes(slot: str, name: str) -> None:
     config = tiny(slot, name)
-    whole = Memory()
-    halves = Memory()
-    train(config, whole)
-    left = iter(range(config.steps // 2))
-    train(config, halves, stop=lambda: next(left, None) is None)
-    train(config, halves)
-    assert whole.weights == halves.weights, f"{slot}={name}: a resumed training ends differently"
+    assert trained(config) == trained(config, config.steps // 2), f"{slot}={name}: a resumed training ends differently"
 
 
 @torch.no_grad()
@@ -399,21 +403,10 @@ def classifies_alone(slot: str, name: str) -> None:
         assert off < EQUAL, f"{slot}={name}: an image's logits depend on the images beside it"
 
 
-def after_one_step() -> Callable[[], bool]:
-    """Return a `stop` that ends training after a step."""
-    answers = iter([False])
-    return lambda: next(answers, True)
-
-
 def resumes_after_every_step(slot: str, name: str) -> None:
     """Check that a training that resumes from a checkpoint after each step equals one without checkpoints."""
     config = Config(**merge(tiny(slot, name).model_dump(), {"steps": 8, "layer_decay": 0.8}))  # several groups
-    whole = Memory()
-    pieces = Memory()
-    train(config, whole)
-    while pieces.weights is None:
-        train(config, pieces, stop=after_one_step())
-    assert whole.weights == pieces.weights, f"{slot}={name}: resumed after every step, it ends differently"
+    assert trained(config) == trained(config, 1), f"{slot}={name}: resumed after every step, it ends differently"
 
 
 def computes_its_metrics(_: str, name: str) -> None:

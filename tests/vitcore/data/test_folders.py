@@ -158,11 +158,20 @@ def test_the_exact_name_goes_first(folder: Path) -> None:
         ({"train/a": 3, "train/b": 3, "test/a": 3}, "test: has no folder of the class 'b', which is in train/$"),
         ({"train/a": 3, "train/b": 3, "test/a": 0, "test/b": 0}, r"test: has no images \(\.bmp, "),
         ({f"train/{c}": 3 for c in "abcd"} | {"val/c": 1}, "val: has no folder of the class 'a', .* .2 more classes"),
+        ({}, "has no class folders"),
+        ({"cat": 3}, "only the class folder 'cat'; at least 2"),
+        ({"cat": 3, "dog": 0}, "dog: has no images"),
+        ({"train/cat": 3, "train/dog": 3}, "neither test/ nor val/"),
+        ({"train/cat": 3, "train/dog": 3, "test/cow": 1, "test/cat": 1}, "class 'cow' is not in train/"),
+        ({"cat": 5, "dog": 1}, "class 'dog' has 1 image, 0 outside the test set: it needs at least 2, one to train"),
+        ({"cat": 5, "dog": 2, "fox": 1}, r"class 'dog' has 2 images, 1 outside .* \(1 more classes"),
+        ({"train/cat": 3, "train/dog": 1, "test/cat": 1, "test/dog": 1}, "'dog' has 2 images, 1 outside the test set"),
     ],
 )
 def test_a_layout_that_cannot_be_is_said_plainly(counts: dict[str, int], message: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=message):
-        describe(f"imagefolder:{photographs(tmp_path, counts, (8, 6))}")
+    root = photographs(tmp_path, counts, (8, 6))
+    with pytest.raises(ConfigError, match=f"{root}.*{message}"):
+        describe(f"imagefolder:{root}")
 
 
 def test_a_tar_with_a_class_named_train_gets_a_hint(tmp_path: Path) -> None:

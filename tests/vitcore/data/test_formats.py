@@ -159,69 +159,54 @@ def test_patterns(tmp_path: Path) -> None:
         expand(f"{cache}/__*/f.tar", ".tar")
 
 
-def rewrite(folder: Path, split: str, **changed: Any) -> str:
-    rows = other_formats.images(folder, split)
+def rewrite(folder: Path, split: str, rows: Any = None, edit: Any = lambda whole: whole, **changed: Any) -> str:
+    """Write a split anew as one file, from other rows or with its table edited."""
     for file in (folder.parent / "other").glob(f"{split}-*"):
         file.unlink()
-    pq.write_table(table(rows, **changed), folder.parent / "other" / f"{split}-00000-of-00001.parquet")
+    whole = edit(table(rows or other_formats.images(folder, split), **changed))
+    pq.write_table(whole, folder.parent / "other" / f"{split}-00000-of-00001.parquet")
     return f"parquet:{folder.parent / 'other'}"
 
 
 def unlabelled(folder: Path) -> str:
-    name = rewrite(folder, "test")
-    file = folder.parent / "other" / "test-00000-of-00001.parquet"
-    whole = pq.read_table(file)
-    pq.write_table(whole.set_column(1, "label", [[-1] * len(whole)]), file)
-    return name
+    return rewrite(folder, "test", edit=lambda whole: whole.set_column(1, "label", [[-1] * len(whole)]))
 
 
 def without_label(folder: Path) -> str:
     """Drop a column with pyarrow, which keeps its class names in the metadata."""
-    name = rewrite(folder, "test")
-    file = folder.parent / "other" / "test-00000-of-00001.parquet"
-    pq.write_table(pq.read_table(file).drop_columns(["label"]), file)
-    return name
+    return rewrite(folder, "test", edit=lambda whole: whole.drop_columns(["label"]))
 
 
 def nested(folder: Path) -> str:
     """Put the struct of an image into the field `bytes` of another struct."""
-    name = rewrite(folder, "train")
-    file = folder.parent / "other" / "train-00000-of-00001.parquet"
-    whole = pq.read_table(file)
-    inner = whole["image"].combine_chunks()
-    pq.write_table(whole.set_column(0, "image", pa.StructArray.from_arrays([inner], ["bytes"])), file)
-    return f"{name}#image=image"
+
+    def wrap(whole: pa.Table) -> pa.Table:
+        inner = whole["image"].combine_chunks()
+        return whole.set_column(0, "image", pa.StructArray.from_arrays([inner], ["bytes"]))
+
+    return f"{rewrite(folder, 'train', edit=wrap)}#image=image"
 
 
 def without_bytes(folder: Path) -> str:
-    path = folder.parent / "other" / "test-00000-of-00001.parquet"
-    rows = [(path, None, label) for path, _, label in other_formats.images(folder, "test")]
-    name = rewrite(folder, "test")
-    pq.write_table(table(rows), path)  # type: ignore[arg-type]
-    return name
+    return rewrite(folder, "test", [(path, None, label) for path, _, label in other_formats.images(folder, "test")])
 
 
 def with_missing_label(folder: Path) -> str:
-    path = folder.parent / "other" / "test-00000-of-00001.parquet"
+    rows: list[Any] = other_formats.images(folder, "test")
+    rows[3] = (*rows[3][:2], None)
+    return rewrite(folder, "test", rows)
+
+
+def broken_image(folder: Path) -> str:
     rows = other_formats.images(folder, "test")
-    rows[3] = (*rows[3][:2], None)  # type: ignore[assignment]
-    name = rewrite(folder, "test")
-    pq.write_table(table(rows), path)
-    return name
+    rows[2] = ("x", b"no image", 0)
+    return rewrite(folder, "test", rows)
 
 
 def damaged(folder: Path) -> str:
     path = folder.parent / "other" / "train-00000-of-00002.parquet"
     os.truncate(path, path.stat().st_size - 9)
     return f"parquet:{path.parent}"
-
-
-def broken_image(folder: Path) -> str:
-    rows = other_formats.images(folder, "test")
-    rows[2] = ("x", b"no image", 0)
-    name = rewrite(folder, "test")
-    pq.write_table(table(rows), folder.parent / "other" / "test-00000-of-00001.parquet")
-    return name
 
 
 REFUSED: dict[str, tuple[Callable[[Path], str], str]] = {

@@ -35,15 +35,6 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.name != ".lock"}
 
 
-def test_a_pack_is_gray_where_all_its_images_are(folder: Path, home: Path) -> None:
-    """A gray photograph in front does not make the others gray."""
-    for pattern, channels in (("train/cat/0000.png", 3), ("*/*/*.png", 1)):
-        for file in folder.glob(pattern):
-            with Image.open(file) as picture:
-                picture.convert("L").save(file)
-        assert stored_images(packed(folder, home, f"of-{channels}")).shape[3] == channels
-
-
 def test_images_are_those_of_the_folder_resized_and_cut(folder: Path, home: Path) -> None:
     """The images have torchvision's order, and the pixels of its Resize and CenterCrop to rounding."""
     images, one = stored_images(packed(folder, home)), manifest(home / "photos", "photos")

@@ -160,25 +160,6 @@ def test_folder_is_identified_by_its_contents(tmp_path: Path) -> None:
     assert describe(f"imagefolder:{root}/c").fingerprint != before
 
 
-@pytest.mark.parametrize(
-    ("counts", "message"),
-    [
-        ({}, "has no class folders"),
-        ({"cat": 3}, "only the class folder 'cat'; at least 2"),
-        ({"cat": 3, "dog": 0}, "dog: has no images"),
-        ({"train/cat": 3, "train/dog": 3}, "neither test/ nor val/"),
-        ({"train/cat": 3, "train/dog": 3, "test/cow": 1, "test/cat": 1}, "class 'cow' is not in train/"),
-        ({"cat": 5, "dog": 1}, "class 'dog' has 1 image, 0 outside the test set: it needs at least 2, one to train"),
-        ({"cat": 5, "dog": 2, "fox": 1}, r"class 'dog' has 2 images, 1 outside .* \(1 more classes"),
-        ({"train/cat": 3, "train/dog": 1, "test/cat": 1, "test/dog": 1}, "'dog' has 2 images, 1 outside the test set"),
-    ],
-)
-def test_folder_that_is_no_dataset(tmp_path: Path, counts: dict[str, int], message: str) -> None:
-    root = photographs(tmp_path, counts, (8, 6))
-    with pytest.raises(ConfigError, match=f"{root}.*{message}"):
-        Config(data=f"imagefolder:{root}", patch=2)
-
-
 def test_all_broken_images_are_found_at_once(tmp_path: Path) -> None:
     root = photographs(tmp_path, {"cat": 5, "dog": 5}, (8, 6))
     check_images(list_images(root), 3)
