@@ -52,7 +52,7 @@ PARTS = tuple(slot for slot, base in BASES.items() if issubclass(base, Part))  #
 
 
 def check_variant_names(values: Mapping[str, Any]) -> None:
-    """Raise ConfigError for an unknown variant, or one in a wrong place: `swiglu=true`, or a value of `attention`."""
+    """Raise ConfigError for an unknown variant, or one in a wrong place, as in `swiglu=true`."""
     kernel = str(values.get("attention"))
     if kernel in SELF_ATTENTION:
         raise ConfigError(

@@ -50,7 +50,7 @@ class Augment(Variant):
 
 
 class Staged(Augment):
-    """Base class of augmentations that apply `stages` one after another. Their options are those of the stages.
+    """Base class of augmentations that apply `stages`, and have their options.
 
     All random numbers are drawn before an image is changed, so that a CUDA graph can hold the augmentation.
     """
@@ -99,10 +99,7 @@ class Staged(Augment):
 
 
 def augments_in_graph(augment: Augment, size: int) -> TypeGuard[Staged]:
-    """Return whether a CUDA graph can hold `augment` and makes it faster. size: bytes of an image.
-
-    Large images keep a GPU busy without a graph, which would apply every distortion to every image.
-    """
+    """Return whether a CUDA graph, which distorts every image in every way, makes `augment` faster. size: in bytes."""
     if not isinstance(augment, Staged) or type(augment).__call__ is not Staged.__call__:
         return False
     return size < LARGE or not any(isinstance(part, Distortion) for part in augment.parts)

@@ -60,7 +60,7 @@ class Stage:
         """Return the changed images (B, C, H, W), uint8, and leave `images` unchanged.
 
         choices: (B, draws), on the images' device if `fixed`, otherwise on the CPU. fixed: whether to launch kernels
-        that depend only on shapes, as a CUDA graph requires, instead of the fastest kernels.
+        that depend only on shapes, as a CUDA graph requires.
         """
         raise NotImplementedError
 
@@ -138,10 +138,7 @@ class BoxOptions(Variant.Options):
 
 
 class RandomBox(Stage):
-    """A random box as of torchvision's RandomResizedCrop, resized with antialiasing to `image_size`.
-
-    Its aspect ratio is relative to that of the model's input.
-    """
+    """A random box as of torchvision's RandomResizedCrop, but relative to the input's aspect, resized to it."""
 
     Options = BoxOptions
     does = frozenset({"resized crop"})
@@ -189,10 +186,7 @@ class Operation(NamedTuple):
 
 
 class Distortion(Stage):
-    """Base class of stages that apply torchvision's operations.
-
-    Images with fewer than 256 levels (digits: 17) are scaled to 0-255 before the operations and back after them.
-    """
+    """Base class of stages that apply torchvision's operations, to images scaled to 0-255 and back."""
 
     does = frozenset({"distort"})
     operations: list[Operation]
@@ -422,8 +416,7 @@ def operations_with(
 ) -> list[Operation]:
     """Return torchvision's 14 operations, in the order of NAMES, with the given amounts at the largest level.
 
-    shear: pixels per row or column. down, across: pixels of translation. angle: degrees. enhancement: change of the
-    factors of brightness, color, contrast and sharpness. bits: number of low bits that posterize sets to 0.
+    shear: pixels per row or column. down, across: pixels. angle: degrees. enhancement: change of a factor.
     """
     signed: dict[image_ops.Operation, float] = {
         image_ops.shear_x: shear,
@@ -449,8 +442,7 @@ def operations_with(
 def timm_operations(translation: float, shape: Shape, options: TimmRandAugmentOptions) -> list[Operation]:
     """Return the identity and the 15 operations of timm's RandAugment, with FINE levels for each strength.
 
-    translation: at strength 10, as a fraction of the side. shape: of the images. As in timm, pixels are interpolated,
-    and gray lies outside the image.
+    translation: at strength 10, as a fraction of the side. shape: of the images.
     """
     rows, columns = shape
     level = torch.arange(options.most * FINE + 1) / (10 * FINE)  # 1: strength 10

@@ -57,10 +57,7 @@ def box_like(boxes: Tensor, *box: int) -> Tensor:
 
 
 def crop_by_products(images: Tensor, boxes: Tensor, shape: Shape, interpolation: Interpolation = "bilinear") -> Tensor:
-    """Crop uint8 images (B, C, H, W) to their boxes (B, 4) and resize the crops to `shape`.
-
-    Pixels differ from those of `F.interpolate` by at most one level, because matrix products round differently.
-    """
+    """Crop uint8 images (B, C, H, W) to their boxes (B, 4), resized to `shape`, within a level of `F.interpolate`."""
     plain = images.to(torch.float32, memory_format=torch.contiguous_format)
     return resized_boxes(plain, boxes, shape, interpolation).round_().clamp_(0, 255).to(torch.uint8)
 

@@ -69,10 +69,7 @@ class Facts:
 
 
 def facts(content: bytes) -> Facts:
-    """Return the facts about an image; raise ValueError if it cannot be read, or its values are of an unknown range.
-
-    Decodes it only if header and end do not tell that it is whole.
-    """
+    """Return the facts about an image; raise ValueError if it cannot be read, or its values are of an unknown range."""
     with open_content(content) as image:
         try:
             decode = needs_decoding(image, content)
@@ -108,10 +105,7 @@ def middle_window(image: Image.Image, shape: Shape, channels: int) -> Bytes:
 
 
 def upright(image: Image.Image) -> Image.Image:
-    """Return an image with 8 bits a channel, turned by its EXIF orientation and on white where it is transparent.
-
-    Raises ValueError for 32-bit values, and whatever Pillow's decoders raise for damaged images.
-    """
+    """Return an image with 8 bits a channel, turned by its EXIF orientation; raise as `eight_bits` and Pillow do."""
     image.load()
     turn = TURNS.get(orientation(image))
     plain = eight_bits(image)

@@ -229,10 +229,7 @@ def equalize(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def apply_batched(images: Tensor, operations: Sequence[Operation], choices: Tensor, amount: Tensor) -> Tensor:
-    """Return each image after its operation, with kernel launches that a CUDA graph can hold.
-
-    choices (B,): operation numbers. All resampling is one call. Every other operation is applied to the whole batch.
-    """
+    """Return each image after its operation `choices` (B,), by kernel launches that a CUDA graph can hold."""
     matrix = translate_x.matrix(images, 0 * amount)  # (B, 2, 3), the identity
     moved = torch.zeros_like(choices, dtype=torch.bool)
     changed = images

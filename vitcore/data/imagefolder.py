@@ -191,10 +191,7 @@ def is_folder(path: Path) -> bool:
 def list_classes(
     root: Path, part: str, classes: Sequence[str], empty_allowed: bool = False
 ) -> tuple[list[StoredImage], list[int]]:
-    """Return the images in each class folder of a part, sorted within each class, and their labels.
-
-    part: the name of the training or test folder, or "". Raises ConfigError as `visible_files`, or without an image.
-    """
+    """Return the images in each class folder of a part, "" or a folder's name, sorted, and their labels."""
     images: list[StoredImage] = []
     labels: list[int] = []
     for label, name in enumerate(classes):
@@ -250,10 +247,7 @@ def refuse(path: Path, reason: str) -> NoReturn:
 
 
 def describe_images(listing: Listing) -> About:
-    """Return the facts about images in files: the size of the first, and gray if all are.
-
-    Images are decoded only where `facts` needs it or pixels may be transparent. Raises ConfigError if one is broken.
-    """
+    """Return the facts about images in files: the size of the first, gray if all are; raise ConfigError if broken."""
     total = hashlib.sha256(listing.header)
     images: list[Facts] = []
     broken: list[str] = []

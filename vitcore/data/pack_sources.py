@@ -92,7 +92,7 @@ class Source:
             raise ValueError(f"{self.names[place]}: {reason(error)}") from None
 
     def pictures(self, places: Iterable[int]) -> Iterator[Image]:
-        """Yield the images with these numbers. Raises a ValueError that names the image if one is unreadable."""
+        """Yield the images with these numbers. Raises as `picture` does."""
         for place in places:
             with self.picture(place) as image:
                 yield image
@@ -179,10 +179,7 @@ def from_listing(listing: Listing) -> Source:
 
 
 def from_members(images: list[Member], origin: str) -> Source:
-    """Return a source with images of tars, whose folders are as in an image folder.
-
-    Raises a ValueError that begins with `origin` if the layout is invalid.
-    """
+    """Return a source with images of tars, whose folders are as in an image folder, or raise ValueError."""
     images = sorted(images, key=lambda image: str(image.path))
     if not images:
         raise ValueError(f"{origin}: {NO_IMAGES}")

@@ -31,10 +31,7 @@ from vitcore.settings import Settings, Shape
 
 @dataclass(frozen=True)
 class Images:
-    """Images of a dataset: uint8 pixels (n, C, H, W), labels (n,), and indices in the whole dataset (n,).
-
-    window: the center crop for evaluation of a pack's images.
-    """
+    """Images of a dataset: uint8 pixels (n, C, H, W), labels (n,), indices in the dataset (n,), and a pack's crop."""
 
     pixels: Tensor | Stored
     labels: Tensor
@@ -219,10 +216,7 @@ class Order:
         return np.concatenate(indices)
 
     def epochs(self, start: int, count: int) -> Indices:
-        """Return the epoch (count,) of each image that `indices` returns, for the image's random key.
-
-        With repeats, an epoch counts as `repeats` epochs, so that no two views of an image share a key.
-        """
+        """Return the epoch (count,) for the key of each image of `indices`. With repeats, each view has its own."""
         epoch, position = np.divmod(np.arange(start, start + count), self.n)
         return epoch * self.repeats + position % self.repeats
 

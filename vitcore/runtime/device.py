@@ -103,10 +103,7 @@ def kernel_name(config: Settings, device: str) -> str:
 
 
 def compute_in_precision(config: Settings, function: Callable[..., Any], *inputs: Any) -> Any:
-    """Return `function(images, ...)` with precision and attention kernel of `config`, and bf16 tensors as float32.
-
-    The function returns a tensor or a tuple of tensors.
-    """
+    """Return the tensor or tensors `function(*inputs)`, in float32, with precision and attention kernel of `config`."""
     device = inputs[0].device.type
     bf16 = config.precision == "bf16"
     casting = bf16 or torch.is_autocast_enabled(device)  # entered only if needed: it slows down small models

@@ -45,10 +45,7 @@ class Selection:
         return before, cls(**chosen)
 
     def splits(self, names: Sequence[str]) -> list[str]:
-        """Return the splits of training and of test images, which may be one.
-
-        Raises ValueError if a split is missing, or its name does not say which it is.
-        """
+        """Return the splits of training and of test images, which may be one; raise ValueError if one is not clear."""
         for key, name in (("train", self.train), ("test", self.test)):
             if name and name not in names:
                 raise ValueError(f"#{key}={name}: no such split; there is {', '.join(names)}")
@@ -81,10 +78,7 @@ def is_label_name(name: str) -> bool:
 
 
 def expand(pattern: str, suffix: str) -> list[Path]:
-    """Return the files of a pattern, sorted by name; raise ValueError if one is missing.
-
-    A folder stands for all its files with the suffix.
-    """
+    """Return the files of a pattern, or with the suffix in a folder, sorted; raise ValueError if one is missing."""
     files: set[str] = set()
     for each in braces(pattern):
         root = os.path.dirname(WILDCARD.split(each)[0])  # which may lie in a hidden folder, as ~/.cache does
@@ -146,10 +140,7 @@ class SplitImages:
 
 
 def listing_of(parts: Mapping[str, SplitImages], origin: str) -> Listing:
-    """Return the images of one or two splits. A fixed fifth of each class of a single split is for testing.
-
-    Raises ValueError if a label is missing or invalid, or the splits differ in the names of their classes.
-    """
+    """Return the images of two splits, or of one with a fifth for testing; raise ValueError if a label is invalid."""
     images: list[StoredImage] = []
     raw: list[int | str] = []
     for part in parts.values():

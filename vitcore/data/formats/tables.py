@@ -34,10 +34,7 @@ def readable(name: str) -> Iterator[None]:
 
 
 def saved_splits(folder: str) -> dict[str, list[File]]:
-    """Return the files of each split that `datasets` saved in a folder. A Dataset is one split.
-
-    Raises ValueError if the folder is missing or not saved by `datasets`, or OSError if a file is missing.
-    """
+    """Return the files of each split that `datasets` saved in a folder; raise ValueError if it saved none."""
     root = Path(folder)
     if not root.is_dir():
         raise ValueError("no such folder")

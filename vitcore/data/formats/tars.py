@@ -91,10 +91,7 @@ def members_between(path: Path, file: Any, start: int, end: int, folder: PurePos
 
 
 def read_samples(files: Sequence[File], choice: Selection) -> SplitImages:
-    """Return the images and labels of a split of WebDataset's tars. Other members are never opened.
-
-    Raises ValueError if a tar is damaged, or a sample has no image or label or several.
-    """
+    """Return the images and labels of a split of WebDataset's tars; raise ValueError if one is damaged or ambiguous."""
     images: list[StoredImage] = []
     labels: list[int | str] = []
     for path, name in files:
