@@ -155,7 +155,7 @@ def test_importing_loads_no_torch() -> None:
 
 
 def test_nothing_generated_lies_inside_the_packages() -> None:
-    allowed = {".py", ".yaml", ".j2", ".pyc", ".typed"}
+    allowed = {".py", ".pyi", ".yaml", ".j2", ".pyc", ".typed"}
     for package in MAY_IMPORT:
         for path in (ROOT / package).rglob("*"):
             assert path.is_dir() or path.suffix in allowed, path
