@@ -32,12 +32,12 @@ class Schema(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="allow", defer_build=True)
 
     def content(self, *without: str) -> dict[str, Any]:
-        """Return field -> JSON value for the fields that were given, except the fields in `without`."""
+        """Return field -> JSON value for the fields that were given, except `without`."""
         return self.model_dump(exclude_unset=True, exclude={*without})
 
 
 def validated(schema: type[AnySchema], content: object, path: Path | None = None) -> AnySchema:
-    """Return a file's content as an instance of its schema. path: the file, for errors. Raises Broken for a fault."""
+    """Return a file's content as an instance of its schema. Raises Broken, which names the file and the field."""
     name = f"{path.name}: " if path else ""
     if depth_exceeds(content, DEEPEST):
         raise Broken(f"{name}nested more than {DEEPEST} levels deep")
@@ -53,7 +53,6 @@ def validated(schema: type[AnySchema], content: object, path: Path | None = None
 
 
 def depth_exceeds(content: object, levels: int) -> bool:
-    """Return whether lists and objects are nested more than `levels` deep below `content`."""
     if isinstance(content, dict):
         content = list(content.values())
     if not isinstance(content, list):

@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, FiniteFloat
 
+from results.store.schemas import Plan
 from results.store.schemas.base import Count, Schema, Sha256
-from results.store.schemas.plans import Plan
 
 Time = Annotated[str, Field(pattern="^2[0-9]{3}-.+Z$")]
 
@@ -41,7 +41,6 @@ class Proposal(Schema):
         return self.baseline.plan.seeds
 
     def seeds_of_step(self, step: int) -> list[int]:
-        """Return all seeds up to the end of a step, the first of which is 1."""
         return self.seeds[: self.steps[step - 1]]
 
     @property

@@ -84,18 +84,16 @@ class Metric(Schema):
 
     @property
     def title(self) -> str:
-        """The readable name, such as "5-shot accuracy" or "test accuracy at 64 pixels"."""
         return self.label or readable_name(self.name)
 
     @property
     def range(self) -> tuple[float, float]:
-        """The smallest and the largest possible value."""
         low = -math.inf if self.lowest is None else self.lowest
         high = math.inf if self.highest is None else self.highest
         return low, high
 
     def range_fault(self, value: float) -> str:
-        """Return why a value is impossible, such as "test_accuracy=5: from 0 to 1", or "" if it is not."""
+        """Return why a value is impossible, such as "test_accuracy=5: from 0 to 1", or ""."""
         low, high = self.range
         if value < low or value > high:
             return f"{self.name}={value:g}: from {low:g} to {high:g}"
@@ -103,7 +101,6 @@ class Metric(Schema):
 
     @property
     def largest_difference(self) -> float:
-        """The largest possible difference between two values."""
         low, high = self.range
         return high - low
 
@@ -121,30 +118,25 @@ class Metric(Schema):
         return f"{number * self.scale:{sign}z.{self.digits + more}f}"
 
     def signed_text(self, number: float | None, more: int = 0) -> str:
-        """Return the difference as text with its sign and without its unit, or "" for None."""
         return self.value_text(number, more, sign="+")
 
     def signed_interval(self, interval: tuple[float, float]) -> tuple[str, str]:
-        """Return both ends of a difference's interval as text, as in `signed_text`.
-
-        Ends of an interval that excludes 0 get the decimals by which they differ from 0.
-        """
+        """Return both ends of a difference's interval, with enough decimals to differ from 0 if it excludes 0."""
         low, high = (end * self.scale for end in interval)
         decimals = decimals_apart((low, high), self.digits)
         return f"{low:+z.{decimals}f}", f"{high:+z.{decimals}f}"
 
     def size_text(self, number: float) -> str:
-        """Return the absolute difference as text with its unit, such as "18.23 points"."""
+        """Return the absolute difference with its unit, such as "18.23 points"."""
         return f"{abs(number) * self.scale:.{self.digits}f}{self.unit_of_difference}"
 
     def bound_text(self, number: float) -> str:
-        """Return the absolute difference as text with its unit, rounded up because it is an upper bound."""
+        """Return the absolute difference with its unit, rounded up because it is an upper bound."""
         step = 10.0**self.digits
         return f"{math.ceil(abs(number) * self.scale * step) / step:.{self.digits}f}{self.unit_of_difference}"
 
 
 def is_share_right(right: "np.ndarray", accuracy: float) -> bool:
-    """Return whether an accuracy is that of the images that were classified right (images,), up to rounding."""
     return abs(share_right(right) - accuracy) <= SAME
 
 
@@ -153,11 +145,11 @@ def share_right(right: "np.ndarray") -> float:
 
 
 def metric_by_name(name: str, objective: str = "") -> Metric:
-    """Return what a name means where no plan declares the metric. objective: the training objective of all arms."""
+    """Return what a name means where no plan declares the metric. objective: that of all arms."""
     kind = name.partition("@")[0]
     label = "FLOPs" if name == "flops" else ""
-    if name in BEFORE_0_25:
-        label = objective_label(name, objective)
+    if name in BEFORE_0_25 and objective in OF_OBJECTIVE:
+        label = f"{readable_name(name)}{OF_OBJECTIVE[objective]}"
     if kind.endswith("accuracy"):
         return Metric(name=name, label=label, **ACCURACY)
     metric = Metric(name=name, label=label, higher_is_better=not is_lower_better(kind))
@@ -167,20 +159,12 @@ def metric_by_name(name: str, objective: str = "") -> Metric:
 
 
 def is_lower_better(name: str) -> bool:
-    """Return whether a word of a metric's name says that less is better."""
     return LOWER_IS_BETTER.search(words_of(name)) is not None
 
 
 def words_of(name: str) -> str:
     """Return the words of a name in small letters, such as "val loss" for val_loss, val/loss and valLoss."""
     return " ".join(WORD.findall(name)).lower()
-
-
-def objective_label(name: str, objective: str) -> str:
-    """Return a label that names what is predicted, such as "test accuracy of predicted colors", or "" for classes."""
-    if objective not in OF_OBJECTIVE:
-        return ""
-    return f"{readable_name(name)}{OF_OBJECTIVE[objective]}"
 
 
 def readable_name(name: str) -> str:
@@ -236,8 +220,7 @@ def margin_at(margin: float | str, mean: float, metric: Metric) -> float:
 def too_wide(margin: float | str, mean: float, metric: Metric, chance: float) -> str:
     """Return why a margin is too wide for the baseline's mean to call an arm equivalent, or "" if it is not.
 
-    An accuracy's margin may be half of the baseline's error, and half of its accuracy above chance, at most. chance:
-    the accuracy of a guess, 0 if it is unknown.
+    It may be half of the error, and half of the accuracy above chance, at most. chance: 0 if unknown.
     """
     if not metric.is_accuracy:
         return ""
