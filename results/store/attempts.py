@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from commonfloor.files import Broken, Patience, append, forget_missing, read_bytes, sync_folder, write_bytes
 from results.store import lease
 from results.store.contents import SCHEMA, checksum, npz_bytes, write_json
-from results.store.run_directories import make_run_directory
+from results.store.plan_files import make_run_directory
 from results.store.schemas import Fact, Facts, MetricsLine
 from results.store.trials import CONFIG, Trial, checkpoint_name, checkpoint_step, prune_checkpoints, read_metrics
 
@@ -25,11 +25,9 @@ class Superseded(RuntimeError):
 
 
 class Attempt:
-    """One process's hold on a trial, until its `with` block ends. It is the `run` that `vitcore.train` writes to.
+    """One process's hold on a trial, until its `with` block ends: the `run` that `vitcore.train` writes to.
 
-    It saves checkpoints and publishes a result only if no newer attempt exists. on_record: called by `record`.
-    on_resume: called with the step of the checkpoint from which another attempt is resumed.
-    patience: how long writes wait while the disk is full. keep_weights: whether `save_weights` writes a file.
+    Checkpoints are saved and a result published only if no newer attempt exists. on_resume: called with a step.
     """
 
     def __init__(self, trial: Trial, path: Path) -> None:
@@ -61,21 +59,18 @@ class Attempt:
             raise Superseded(f"trial {self.trial.id}: attempt {self.path.name} was superseded by {newest.name}")
 
     def record(self, facts: Mapping[str, Fact]) -> None:
-        """Add facts about how steps are computed, such as kernels, to env.json, and pass them to `on_record`."""
+        """Add facts about how steps are computed to env.json, and pass them to `on_record`."""
         self.write_env({**self.env, **facts})
         self.on_record(facts)
 
     def write_env(self, env: Facts) -> None:
-        """Write env.json. env: the machine, the code, and the checkpoint from which this attempt resumes."""
         self.env = env
         self.patience(lambda: write_json(self.path / "env.json", env))
 
     def checkpoint(self) -> bytes | None:
         """Return the bytes of the newest valid checkpoint of any attempt, or None if there is none.
 
-        The metrics up to the checkpoint's step are copied into this attempt. If another attempt saved the checkpoint,
-        env.json names that attempt. Without a checkpoint, this attempt's metrics are removed, and env.json records a
-        start at step 0, unless it already records another start.
+        The metrics up to its step are copied here, and env.json names where this attempt starts.
         """
         newest = self.trial.newest_checkpoint()
         if newest:
@@ -93,7 +88,7 @@ class Attempt:
         return None
 
     def save_checkpoint(self, step: int, payload: bytes) -> None:
-        """Save a checkpoint and remove all but the trial's newest two. Raises Superseded if a newer attempt exists."""
+        """Save a checkpoint and remove all but the newest. Raises Superseded if a newer attempt exists."""
         self.ensure_current()
         file = self.trial.checkpoint_folders(self.path)[0] / checkpoint_name(step, payload)
         self.patience(lambda: write_bytes(file, payload))
@@ -105,12 +100,11 @@ class Attempt:
         self.patience(lambda: append(self.path / "metrics.jsonl", (json.dumps(line) + "\n").encode()))
 
     def write_metrics(self, lines: Iterable[MetricsLine]) -> None:
-        """Write metrics.jsonl anew."""
         content = "".join(json.dumps(line.content()) + "\n" for line in lines).encode()
         self.patience(lambda: write_bytes(self.path / "metrics.jsonl", content))
 
     def save_weights(self, payload: bytes) -> None:
-        """Save the final weights (safetensors) if `keep_weights` is set. The result always records their SHA-256."""
+        """Save the final weights if they are to be kept. The result always records their SHA-256."""
         if self.keep_weights:
             self.patience(lambda: write_bytes(self.path / "weights.safetensors", payload))
         self.weights_sha256 = hashlib.sha256(payload).hexdigest()
@@ -123,17 +117,21 @@ class Attempt:
     def publish(self, result: Mapping[str, object]) -> None:
         """Publish the result and remove the checkpoints. result: the fields of schemas.Result that training knows.
 
-        Raises Superseded if a newer attempt or a result exists. Raises ValueError if a folder is a symbolic link, but
-        only after publishing.
+        Raises Superseded if a newer attempt or a result exists, and ValueError afterwards if a folder is a symbolic
+        link.
         """
         self.ensure_current()
+        files = {}
+        for path in (self.trial.path / CONFIG, *(self.path / name for name in VOUCHED)):
+            if path.exists():
+                files[path.name] = hashlib.sha256(read_bytes(path)).hexdigest()
         content = {
             "schema": SCHEMA,
             "id": self.trial.id,
             "attempt": self.path.name,
             "weights_sha256": self.weights_sha256,
             **result,
-            "files": self._digests(),
+            "files": files,
         }
         content["checksum"] = checksum(content)
         self.patience(lambda: write_json(self.path / "result.json", content))
@@ -145,13 +143,8 @@ class Attempt:
         sync_folder(self.trial.path)
         self.trial.remove_checkpoints()
 
-    def _digests(self) -> dict[str, str]:
-        """Return file name -> SHA-256 (hex) for the files that tables, figures and exports read besides the result."""
-        paths = {CONFIG: self.trial.path / CONFIG} | {name: self.path / name for name in VOUCHED}
-        return {name: hashlib.sha256(read_bytes(path)).hexdigest() for name, path in paths.items() if path.exists()}
-
     def fail(self, cause: str, traceback: str, code: str, **more: Any) -> None:
-        """Write failure.json. cause: one line. code: digest of sources and plug-ins. more: other fields of Failure."""
+        """Write failure.json. code: digest of sources and plug-ins. more: other fields of Failure."""
         content = {"cause": cause, "traceback": traceback, "code": code, **more}
         self.patience(lambda: write_json(self.path / "failure.json", content))
 
@@ -159,8 +152,7 @@ class Attempt:
 def claim(trial: Trial, watch: lease.Watch) -> Attempt | None:
     """Return a new attempt that this process holds, or None if the trial is over or held.
 
-    A broken result is moved into the new attempt's folder. Raises ValueError if a folder is a symbolic link, or OSError
-    if the new folder cannot be made. Raises NewerSchema if a newer version wrote the result.
+    A broken result is moved into the new attempt. Raises ValueError for a linked folder, OSError and NewerSchema.
     """
     trial.ensure_no_links()
     attempts = trial.attempts()

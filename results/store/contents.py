@@ -25,7 +25,6 @@ class NewerSchema(ValueError):
 
 
 def write_json(path: Path, content: object, mode: int = 0o666) -> None:
-    """Write a JSON file as `write_bytes` does. Raises its errors, and ValueError if a number is infinite or NaN."""
     write_bytes(path, json_bytes(content), mode)
 
 
@@ -35,12 +34,11 @@ def json_bytes(content: object) -> bytes:
 
 
 def read(path: Path, schema: type[AnySchema]) -> AnySchema:
-    """Return the validated content of a JSON file. Raises the errors of `read_bytes`, Broken or NewerSchema."""
+    """Return the validated content of a JSON file. Raises OSError, Broken or NewerSchema."""
     return parse(read_bytes(path), path, schema)
 
 
 def parse(payload: bytes, path: Path, schema: type[AnySchema]) -> AnySchema:
-    """Return the validated content of a JSON file's bytes. path: the file, for errors. Raises Broken or NewerSchema."""
     return validated(schema, parse_json(payload, path), path)
 
 
@@ -54,12 +52,11 @@ def read_sealed(path: Path, schema: type[AnySchema]) -> AnySchema:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file, without validating its fields. Raises the errors of `read`."""
     return parse_json(read_bytes(path), path)
 
 
 def parse_json(payload: bytes, path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file's bytes. path: the file, for errors. Raises Broken or NewerSchema."""
+    """Return the JSON object in the bytes of the file `path`. Raises Broken or NewerSchema."""
     name = path.name
     try:
         content = json.loads(payload.decode())
@@ -75,19 +72,8 @@ def parse_json(payload: bytes, path: Path) -> dict[str, Any]:
     return content
 
 
-def read_lines(path: Path, schema: type[AnySchema]) -> list[AnySchema]:
-    """Return the lines of a JSON-lines file before the first invalid one, or [] if the file is missing.
-
-    Raises Broken if the file is too large or not a regular file.
-    """
-    try:
-        return parse_lines(read_bytes(path), schema)
-    except FileNotFoundError:
-        return []
-
-
 def parse_lines(payload: bytes, schema: type[AnySchema]) -> list[AnySchema]:
-    """Return the lines before the first line that is torn or invalid. payload: bytes of a JSON-lines file."""
+    """Return the lines of a JSON-lines file before the first line that is torn or invalid."""
     lines: list[AnySchema] = []
     for line in payload.decode(errors="replace").splitlines():
         try:
@@ -109,10 +95,10 @@ def timestamp() -> str:
 
 
 def parse_npz(content: bytes, name: str) -> "dict[str, np.ndarray]":
-    """Return name -> array for the arrays of an .npz archive.
+    """Return name -> array for an .npz archive, from which no more is unpacked than it states.
 
-    No more bytes are unpacked than the archive states. name: the file's name in errors. Raises Broken if the archive is
-    damaged, holds pickles, or has more than LARGEST bytes when unpacked.
+    name: the file's name in errors. Raises Broken if it is damaged, holds pickles, or unpacks to more than LARGEST
+    bytes.
     """
     import numpy as np  # late: commands that read no arrays start sooner
 

@@ -34,7 +34,6 @@ MOST_BEGUN = 1000  # maximum bytes of a .begun file; an eval fails after far few
 
 
 def eval_path(trial: Trial, name: str, suffix: str) -> Path:
-    """Return the path of an eval's file. Raises ValueError if the eval's name is not a valid file name."""
     return trial.path / "evals" / f"{safe_name(name)}{suffix}"
 
 
@@ -61,10 +60,9 @@ def read_arrays(trial: Trial, result: Eval) -> "dict[str, np.ndarray]":
 
 
 def write(trial: Trial, name: str, weights_sha256: str, content: Settings, arrays: Arrays | None = None) -> None:
-    """Write an eval, and remove its earlier failure and its count of starts.
+    """Write an eval, arrays first, and remove its earlier failure and its count of starts.
 
-    content: fields of schemas.Eval, at least metrics and notes. The arrays are written first, so that an existing JSON
-    file means a complete eval. Raises ValueError if a folder is a symbolic link.
+    content: fields of schemas.Eval, at least metrics and notes. Raises ValueError if a folder is a symbolic link.
     """
     trial.ensure_no_links()
     plain = {"schema": store.SCHEMA, "id": trial.id, "name": name, "weights_sha256": weights_sha256, **content}
@@ -77,15 +75,11 @@ def write(trial: Trial, name: str, weights_sha256: str, content: Settings, array
 
 
 def write_failure(trial: Trial, name: str, cause: str, traceback: str, code: str) -> None:
-    """Write the failure of an eval, with the fields of schemas.Failure."""
     store.write_json(eval_path(trial, name, ".failure.json"), {"cause": cause, "traceback": traceback, "code": code})
 
 
 def count_start(trial: Trial, name: str) -> int:
-    """Record the start of an eval, and return the number of earlier starts without success.
-
-    Raises ValueError if a folder is a symbolic link.
-    """
+    """Record the start of an eval, and return the number of earlier starts without success."""
     trial.ensure_no_links()
     path = eval_path(trial, name, ".begun")
     try:
@@ -97,10 +91,7 @@ def count_start(trial: Trial, name: str) -> int:
 
 
 def clear_failures(trial: Trial, names: Sequence[str] | None = None) -> bool:
-    """Remove the failures and start counts of evals, and return whether any of these evals had failed.
-
-    names: the evals, by default all that were computed or failed. Raises ValueError if a folder is a symbolic link.
-    """
+    """Remove the failures and start counts of evals (by default all), and return whether any had failed."""
     trial.ensure_no_links()
     any_failed = False
     for name in names or eval_names(trial):
@@ -112,7 +103,6 @@ def clear_failures(trial: Trial, names: Sequence[str] | None = None) -> bool:
 
 
 def eval_names(trial: Trial) -> list[str]:
-    """Return the sorted names of the evals that have been computed or have failed."""
     try:
         files = os.listdir(trial.path / "evals")
     except FileNotFoundError:
@@ -143,7 +133,7 @@ def first_failure(trial: Trial, names: Sequence[str] | None = None) -> Failure |
 
 
 def summaries(trial: Trial, result: Result) -> dict[str, EvalSummary]:
-    """Return eval name -> metrics and notes. A failed or unreadable eval has only a note on why. Raises NewerSchema."""
+    """Return eval name -> metrics and notes, or why a failed or unreadable eval has none. Raises NewerSchema."""
     summaries = {}
     for name in eval_names(trial):
         try:
@@ -175,18 +165,14 @@ def absence_reason(plan: Plan, summaries: Mapping[str, EvalSummary]) -> str:
     return notes or f"its eval {min(evals)} has no {metric}"
 
 
-# -- inspections -------------------------------------------------------------------------------------------------------
-
-
 FACTS = "facts.json"  # the name of the facts among the arrays
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """The result of `ablate inspect` for a trial.
+    """The result of `ablate inspect` for a trial: the JSON file's facts, and arrays of vitcore.analysis.interpret.
 
-    trial: the trial's id. facts: content of the JSON file. arrays: name -> array, from
-    vitcore.analysis.interpret.inspect. planned_as: the trial's arm and seed for titles, or "".
+    planned_as: the trial's arm and seed for titles, or "".
     """
 
     trial: str
@@ -196,12 +182,10 @@ class Inspection:
 
     @property
     def title(self) -> str:
-        """The trial as text: "trial 3f2a9c01b7de (position=2d seed 0)"."""
         return f"trial {self.trial} ({self.planned_as})" if self.planned_as else f"trial {self.trial}"
 
 
 def read_inspection(trial: Trial) -> Inspection:
-    """Return the inspection of a trial. Raises the errors of `read` and `read_arrays`."""
     result = trial.result()
     inspected = read(trial, "inspect", result.weights_sha256 if result else None)
     return Inspection(trial.id, inspected.content(), read_arrays(trial, inspected))

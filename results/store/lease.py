@@ -31,13 +31,12 @@ RELEASED = "released.json"
 
 
 def own_lease(pid: int | None = None) -> Lease:
-    """Return the lease of this process, or of another process of this machine."""
     pid = pid or os.getpid()
     return Lease(host=socket.gethostname(), boot=boot_id(), pids=pid_namespace(), pid=pid, started=start_time(pid))
 
 
 def boot_id() -> str:
-    """Return the boot id of this machine. Outside Linux it is random, so only renewals show that a holder lives."""
+    """Return the boot id, which is random outside Linux, so that only renewals show that a holder lives."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -45,7 +44,7 @@ def boot_id() -> str:
 
 
 def pid_namespace() -> str:
-    """Return the id of the pid namespace, or "" outside Linux. It differs between the containers of a host."""
+    """Return the id of the pid namespace, which differs between containers of a host, or "" outside Linux."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -62,13 +61,12 @@ def process_stat(pid: int) -> list[str]:
 
 
 def start_time(pid: int) -> str | None:
-    """Return the start time of a process in clock ticks since boot, or None for a missing process or a zombie."""
     fields = process_stat(pid)
     return fields[19] if fields else None
 
 
 def numbered_folders(folder: Path) -> list[Path]:
-    """Return the subfolders whose names are numbers, in ascending order, or [] if `folder` is not a folder."""
+    """Return the subfolders whose names are numbers, in ascending order."""
     try:
         with os.scandir(folder) as entries:
             names = [entry.name for entry in entries if NUMBER.fullmatch(entry.name) and entry.is_dir()]
@@ -78,10 +76,9 @@ def numbered_folders(folder: Path) -> list[Path]:
 
 
 def take_next(folder: Path, watch: "Watch") -> Path | None:
-    """Make and return the next numbered subfolder of `folder`, held by this process.
+    """Make and return the next numbered subfolder of `folder`, held by this process. Raises OSError.
 
-    Returns None if `watch` does not count the newest subfolder's holder as dead, or if another process was quicker.
-    Raises OSError if the subfolder cannot be made.
+    Returns None if the newest subfolder's holder may live, or another process was quicker.
     """
     taken = numbered_folders(folder)
     if taken and not watch.is_dead(taken[-1]):
@@ -98,7 +95,7 @@ def take_next(folder: Path, watch: "Watch") -> Path | None:
 
 
 def take(attempt: Path) -> bool:
-    """Make an attempt's folder and lease. Return whether this process made them. Raises OSError if writing fails."""
+    """Make an attempt's folder and lease. Return whether this process made them. Raises OSError."""
     attempt.parent.mkdir(parents=True, exist_ok=True)
     nonce = uuid.uuid4().hex
     staging = attempt.with_name(f".claim-{nonce}")
@@ -143,8 +140,7 @@ class Heartbeat:
 def lock(folder: Path, seconds: float) -> Iterator[Path]:
     """Hold a lock that all machines sharing `folder` respect, and yield the subfolder that holds the lease.
 
-    Raises a TimeoutError that names the holder if the lock is not free within `seconds`. Raises OSError if the
-    subfolder cannot be made. A waiting process takes over from a dead holder within about a minute.
+    Raises TimeoutError, which names the holder, after `seconds`. A dead holder is replaced within about a minute.
     """
     watch = Watch(fenced=False)
     deadline = time.monotonic() + seconds
@@ -172,7 +168,7 @@ def release(attempt: Path) -> None:
 
 
 def read(attempt: Path, name: str = NAME) -> Lease | None:
-    """Return the lease of an attempt, or None if it is missing or invalid. name: NAME, or RELEASED for a past lease."""
+    """Return the lease of an attempt, or None if it is missing or invalid. name: RELEASED for a past lease."""
     try:
         return contents.read(attempt / name, Lease)
     except (OSError, ValueError):
@@ -225,8 +221,7 @@ def seems_alive(attempt: Path) -> bool:
 class Watch:
     """A reader of leases that remembers when it last saw each lease change.
 
-    clock: a function that returns seconds. fenced: whether a holder that lost its lease can no longer publish. If
-    False, a stopped holder on this host keeps its lease.
+    fenced: whether a holder that lost its lease cannot publish. If False, a stopped holder here keeps its lease.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, fenced: bool = True) -> None:
@@ -235,10 +230,7 @@ class Watch:
         self.seen: dict[Path, tuple[int, float]] = {}
 
     def is_dead(self, attempt: Path) -> bool:
-        """Return whether the holder is known to be dead.
-
-        If only renewals can tell, this takes repeated calls over DEAD_SECONDS.
-        """
+        """Return whether the holder is known to be dead. By renewals, this takes calls over DEAD_SECONDS."""
         alive = is_held(attempt)
         if alive is not None:
             return not alive

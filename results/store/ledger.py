@@ -25,10 +25,7 @@ WHEN = ("time", "ended")  # fields that do not tell what was declared
 
 
 def declare(runs: Path, plan: Plan) -> None:
-    """Add the plan's declaration to the ledger, unless the newest one of a plan of this name says the same.
-
-    Declarations of plans that versions without a ledger wrote are added too.
-    """
+    """Add the plan's declaration to the ledger, unless its newest one says the same, and those of earlier versions."""
     refuse_links(runs, runs / FOLDER)
     written = read_files(runs)
     earlier = earlier_declarations(runs, written)
@@ -67,15 +64,11 @@ def declaration(plan: Plan, time: str = "", ended: Sequence[str] = ()) -> Declar
 
 
 def ended_trials(runs: Path, plan: Plan) -> list[str]:
-    """Return the ids of the arms' trials that have a result in a run directory, valid or not."""
     return [trial for trial in sorted(plan.arm_trials) if os.path.lexists(Path(runs, "trials", trial, "result.json"))]
 
 
 def time_after(declarations: Sequence[Declaration]) -> str:
-    """Return the current time in UTC, or the time after the newest declaration if that is later.
-
-    Clocks of several machines may differ, and declarations keep their order.
-    """
+    """Return the time in UTC, but later than all declarations: they keep their order although clocks differ."""
     now = datetime.now(UTC)
     if declarations and declarations[-1].time:
         now = max(now, datetime.fromisoformat(declarations[-1].time) + datetime.resolution)
@@ -100,7 +93,7 @@ def file_name(payload: bytes) -> str:
 
 
 def read_declarations(runs: Path) -> list[Declaration]:
-    """Return all declarations of a run directory by time, also those of plans that an earlier version wrote.
+    """Return all declarations of a run directory by time, with those of plans that an earlier version wrote.
 
     Raises Broken if a file of the ledger is damaged, and NewerSchema if a newer version wrote it.
     """
@@ -109,7 +102,6 @@ def read_declarations(runs: Path) -> list[Declaration]:
 
 
 def read_files(runs: Path) -> list[Declaration]:
-    """Return the declarations in the files of the ledger. Raises the errors of `read_declarations`."""
     return [read_file(path) for path in sorted_paths(runs / FOLDER) if path.suffix == ".json" and path.name[0] != "."]
 
 
@@ -126,7 +118,7 @@ def read_file(path: Path) -> Declaration:
 def earlier_declarations(runs: Path, written: Iterable[Declaration]) -> list[Declaration]:
     """Return the declarations of plans that a version without a ledger wrote. written: those in the ledger.
 
-    Damaged plans are left out, as the commands that read plans name them.
+    The commands that read plans name the damaged ones.
     """
     names = {declared.plan for declared in written}
     declarations: list[Declaration] = []
@@ -149,8 +141,7 @@ def modified(path: Path) -> str:
 def declarations_of_plan(plan: Plan, time: str = "") -> list[Declaration]:
     """Return a declaration for each number of seeds that a plan of an earlier version has had.
 
-    Such plans recorded a number only once the seeds before it had a result. A plan of a later version is here only if
-    its ledger was removed: all its trials may have had results before.
+    The seeds before such a number had results. If only the ledger of a later plan was removed, all trials may have had.
     """
     if "grows" in plan.model_fields_set and not plan.looks:
         return [declaration(plan, time, sorted(plan.arm_trials))]
@@ -187,7 +178,6 @@ def declarations_of_looks(folder: Path) -> list[Declaration]:
 
 
 def with_declarations(plan: Plan, declarations: Iterable[Declaration]) -> Plan:
-    """Return the plan with those of the declarations that share a trial with it."""
     trials = plan.arm_trials
     shared = [declared for declared in declarations if not trials.isdisjoint(declared.ids)]
     return plan.model_copy(update={"declarations": shared})

@@ -12,23 +12,32 @@ from results.store.schemas import Plan, Settings, unknown_field, validated
 
 # Settings that do not change a Vision Transformer's id: those of vitcore.settings.HOW_IT_RUNS, as a test ensures.
 HOW_IT_RUNS = frozenset({"device", "threads", "compile", "cuda_graph", "attention", "micro_batch", "gpus"})
+RUN_DIRECTORY = ("studies", "ledger", "trials")  # a folder with two of these is a run directory
 REMEDY = (
     "remove it alone; its `ablate run` or `submit` with the same settings and --seeds writes it again (trials stay)"
 )
 
 
+def is_run_directory(folder: Path) -> bool:
+    return sum((folder / part).is_dir() for part in RUN_DIRECTORY) > 1
+
+
+def make_run_directory(folder: Path) -> None:
+    """Create what makes a folder a run directory, before any file there could count as training code around it."""
+    for part in RUN_DIRECTORY[:2]:
+        (folder / part).mkdir(parents=True, exist_ok=True)
+
+
 def study_folder(runs: Path, name: str) -> Path:
-    """Return the folder of a plan. Raises ValueError if the plan's name is not a valid file name."""
+    """Return the folder of a plan. Raises ValueError if its name is not a valid file name."""
     return runs / "studies" / safe_name(name)
 
 
 def plan_content(plan: Plan) -> dict[str, object]:
-    """Return the content of plan.json without its checksum."""
     return {"schema": SCHEMA, **plan.content()}
 
 
 def write_plan(path: Path, plan: Plan) -> None:
-    """Write a plan with a checksum that reveals later edits."""
     content = plan_content(plan)
     write_json(path, content | {"checksum": checksum(content)})
 
@@ -76,7 +85,7 @@ class Plans(NamedTuple):
 
 
 def read_plans(runs: Path) -> Plans:
-    """Return the plans of a run directory, sorted by name. Raises ValueError if their folder cannot be read."""
+    """Return the plans of a run directory, by name. Raises ValueError if their folder cannot be read."""
     plans = Plans([], [])
     for name in planned_names(runs):
         try:
@@ -89,16 +98,13 @@ def read_plans(runs: Path) -> Plans:
 
 
 def planned_names(runs: Path) -> list[str]:
-    """Return the sorted names of the plans in a run directory. Raises ValueError if their folder cannot be read."""
     return [folder.name for folder in sorted_paths(runs / "studies") if os.path.lexists(folder / "plan.json")]
 
 
 def named_plans(runs: Path, studies: Sequence[str] = ()) -> Plans:
     """Return the named plans of a run directory, or all plans if `studies` is empty.
 
-    studies: names such as "pooling" (every recipe) or "pooling@digits" (one recipe). Raises ValueError if a name is
-    unknown, or if the directory is missing or has no plan. Raises it for a damaged plan if the plan is named, or if all
-    plans are damaged.
+    Raises ValueError for an unknown name, a directory without plans, and a damaged plan that is named or the only one.
     """
     if not runs.is_dir():
         raise missing_source(runs)
@@ -122,9 +128,9 @@ def parent_setting(config: Settings) -> str:
 
 
 def learned_settings(overrides: Mapping[str, Any], trainable: str) -> dict[str, Any]:
-    """Return a plan's overrides that change its trials, for the arms or for a stage (such as `pretrain.lr`).
+    """Return a plan's overrides that change its trials. trainable: "" for Vision Transformers.
 
-    trainable: empty for Vision Transformers. In other code, a name such as `device` has a meaning of its own.
+    In other code, a name such as `device` has a meaning of its own.
     """
     if trainable:
         return dict(overrides)
@@ -145,10 +151,10 @@ def study_of(plan_name: str) -> str:
 
 
 def select_names(names: Sequence[str], studies: Sequence[str], source: Path) -> list[str]:
-    """Return the full names of the selected plans in the order of `studies`, or of all plans if `studies` is empty.
+    """Return the full names of the selected plans in the order of `studies`, or of all plans if it is empty.
 
-    names: full names of the plans. "study@recipe" also selects a plan with overrides if that is its only match. source:
-    the run directory or file that errors name. Raises ValueError if a name is unknown or there are no plans.
+    "study@recipe" also selects a plan with overrides if that is its only match. source: named in errors. Raises
+    ValueError.
     """
     if not names:
         raise ValueError(f"{source}: no study has been run here")

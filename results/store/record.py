@@ -40,9 +40,8 @@ FOR_TABLES = ("provenance", "correct")  # other files are only verified, which t
 class Record:
     """The data of one trial in a run directory or an export.
 
-    values: name -> value, for status and reason. If read and known, also all metrics, MEASURES, FAULTS, provenance,
-    weights_sha256, and config as JSON. history: lines of metrics.jsonl. correct: see `parse_correct`. evals: eval ->
-    metrics and notes.
+    values: name -> value: status, reason and, if known, metrics, MEASURES, FAULTS, provenance, weights_sha256 and
+    config. history: lines of metrics.jsonl. correct: see `parse_correct`. evals: eval -> metrics and notes.
     """
 
     values: dict[str, str | float | None]
@@ -52,7 +51,6 @@ class Record:
 
     @property
     def eval_metrics(self) -> dict[str, Any]:
-        """The metrics of all evals: name -> value."""
         metrics: dict[str, Any] = {}
         for summary in self.evals.values():
             metrics |= summary.metrics
@@ -60,7 +58,6 @@ class Record:
 
 
 def read_many(runs: Path, ids: Sequence[str], parts: Collection[str]) -> dict[str, Record]:
-    """Return trial id -> record. parts: which of PARTS to read besides the result. Raises the errors of `read`."""
     for schema in (Environment, Eval, Failure, Lease, MetricsLine, Result, TrialConfig):
         schema.model_rebuild()  # older versions of pydantic cannot do it in several threads
     with ThreadPoolExecutor(THREADS) as pool:
@@ -68,11 +65,9 @@ def read_many(runs: Path, ids: Sequence[str], parts: Collection[str]) -> dict[st
 
 
 def read(runs: Path, trial_id: str, parts: Collection[str]) -> Record:
-    """Return the record of a trial. parts: which of PARTS to read besides the result.
+    """Return the record of a trial. parts: which of PARTS to read besides the result; others are only verified.
 
-    A missing or broken file leaves its part empty. If the trial has a result, the value `reason` names the broken
-    files. The files of other parts are then verified too, unless `parts` is empty. Raises ValueError if the id is not a
-    valid file name, and NewerSchema if a newer version wrote a file.
+    A broken file leaves its part empty, and `reason` names it. Raises ValueError for an id, and NewerSchema.
     """
     trial = store.trial(runs, trial_id)
     state = trial.state()
@@ -115,17 +110,13 @@ def read(runs: Path, trial_id: str, parts: Collection[str]) -> Record:
 
 
 def result_values(result: Result) -> dict[str, Any]:
-    """Return name -> value for MEASURES, faults and the weights' digest of a result.
-
-    A measure that training did not record is the metric of that name, if there is one.
-    """
+    """Return the values of a result besides metrics. A measure that it lacks is the metric of that name."""
     values = {name: getattr(result, name) for name in (*MEASURES, "suspect_hardware")}
     values |= {name: value for name, value in result.metrics.items() if name in MEASURES and values[name] is None}
     return values | {"weights_sha256": result.weights_sha256 or ""}
 
 
 def read_provenance(state: store.TrialState) -> dict[str, str]:
-    """Return name -> text for the code, the kernels and the machine of a trial. Raises the errors of `read_envs`."""
     envs = [env.content() for env in read_envs(state)]
     texts = joined_values([{name: env[name] for name in NAMED if name in env} for env in envs])
     plugins = joined_values([env["plugins"] for env in envs if "plugins" in env])
@@ -135,10 +126,9 @@ def read_provenance(state: store.TrialState) -> dict[str, str]:
 
 
 def read_envs(state: store.TrialState) -> list[Environment]:
-    """Return env.json of the state's attempt and of the attempts that it resumed from, oldest first.
+    """Return env.json of the state's attempt and of those it resumed from, oldest first, as far as they can be read.
 
-    An earlier attempt whose file cannot be read is left out, and so are those before it. Raises FileNotFoundError or
-    Broken if the file of the state's attempt cannot be read, and NewerSchema if a newer version wrote a file.
+    Raises FileNotFoundError, Broken or NewerSchema for the state's attempt.
     """
     assert state.attempt is not None
     env = contents.parse(state.read("env.json"), state.attempt / "env.json", Environment)
@@ -154,7 +144,7 @@ def read_envs(state: store.TrialState) -> list[Environment]:
 
 
 def joined_values(attempts: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return name -> the attempts' values as one text: "A" if all are equal, otherwise "A then B"."""
+    """Return name -> the attempts' values as one text: "A", or "A then B" if they differ."""
     texts: dict[str, list[str]] = {}
     for attempt in attempts:
         for name, value in attempt.items():
@@ -178,12 +168,11 @@ def parse_correct(content: bytes) -> Correct:
 
 
 def is_correctness(index: np.ndarray, correct: np.ndarray) -> bool:
-    """Return whether `index` is a 1-D integer array and `correct` has a 0 or 1 for each of its elements."""
     kinds = index.dtype.kind in "iu" and correct.dtype.kind in "iub"
     return kinds and index.ndim == 1 and index.shape == correct.shape and bool(((correct == 0) | (correct == 1)).all())
 
 
 @lru_cache(maxsize=128)
 def shared_array(content: bytes, dtype: str) -> np.ndarray:
-    """Return the array in `content`. Equal arguments give one array, because equal seeds have equal test images."""
+    """Return the array in `content`, the same one for equal seeds, which have equal test images."""
     return np.frombuffer(content, dtype)

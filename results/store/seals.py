@@ -34,7 +34,7 @@ def file_name(seal: Seal) -> str:
 
 
 def write(runs: Path, seal: Seal) -> Path:
-    """Write a seal into a run directory, and return its path. Raises ValueError if a folder is a link."""
+    """Write a seal, and return its path. Raises ValueError if a folder is a link."""
     path = runs / FOLDER / file_name(seal)
     refuse_links(runs, path)
     write_bytes(path, seal_bytes(seal))
@@ -47,7 +47,6 @@ def read_file(path: Path) -> Seal:
 
 
 def parse_seal(payload: bytes, path: Path) -> Seal:
-    """Return the seal in a file's bytes. path: the file, for errors. Raises Broken or NewerSchema."""
     seal = parse(payload, path, Seal)
     if payload != seal_bytes(seal):
         raise Broken(f"{path.name}: is no longer as `ablate seal` wrote it")
@@ -71,13 +70,10 @@ def by_time(seals: Iterable[Seal]) -> list[Seal]:
     return sorted(seals, key=lambda seal: (seal.time, sha256(seal)))
 
 
-def seals_of(plan: Plan, seals: Iterable[Seal]) -> list[Seal]:
-    """Return the seals of a plan's study that share a trial with the plan."""
-    trials = plan.arm_trials
-    return [seal for seal in seals if seal.study == plan.study and not trials.isdisjoint(seal.declaration.ids)]
-
-
 def with_seals(plan: Plan, seals: Iterable[Seal]) -> Plan:
-    """Return the plan with the seals that apply to it added to those that it has."""
-    distinct = {sha256(seal): seal for seal in seals_of(plan, [*plan.seals, *seals])}
+    trials = plan.arm_trials
+    distinct = {}
+    for seal in [*plan.seals, *seals]:
+        if seal.study == plan.study and not trials.isdisjoint(seal.declaration.ids):
+            distinct[sha256(seal)] = seal
     return plan.model_copy(update={"seals": by_time(distinct.values())})

@@ -1,8 +1,4 @@
-"""The standing of a trial: whether it is over or may start, judged by its own files and its parents' files.
-
-A trial may start once its parent has finished and the parent's weights exist. If the weights are lost, the parent is
-trained again.
-"""
+"""The standing of a trial: whether it is over or may start, judged by its own files and its parents' files."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,11 +30,10 @@ ENDED = (*OVER, Kind.FAILED, Kind.BLOCKED)
 
 @dataclass(frozen=True)
 class Start:
-    """Whether the parents of a trial let it start.
+    """Whether the parents of a trial let it start: READY, WAITS, LOST or BLOCKED.
 
-    kind: READY, WAITS, LOST or BLOCKED. why: the reason, or "" if READY. running: whether a parent is being trained.
-    open: ids of the parents that keep the trial from starting, nearest first. lost: ids of finished parents whose
-    weights are gone.
+    running: whether a parent is being trained. open: ids of parents that keep it from starting, nearest first. lost:
+    ids of finished parents without weights.
     """
 
     kind: Kind = Kind.READY
@@ -50,11 +45,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Standing:
-    """The standing of a trial.
-
-    why: the reason in words. state: the trial's state on disk, regardless of evals. start: whether its parents let it
-    start, or READY if the parents were not examined.
-    """
+    """The standing of a trial, its state on disk regardless of evals, and whether its parents let it start."""
 
     kind: Kind
     why: str
@@ -73,7 +64,7 @@ class Standing:
 class Standings:
     """A reader of the standings of trials, which reads each parent only once.
 
-    code: digest of the sources and plug-ins. Only failures with this digest count, or all failures if it is None.
+    code: digest of the code whose failures count, or None for all failures.
     """
 
     def __init__(self, runs: Path, code: str | None = None) -> None:
@@ -82,10 +73,7 @@ class Standings:
         self.parents: dict[str, Start] = {}
 
     def read(self, trial_id: str, owed: Sequence[str] = (), parents: Mapping[str, str] = {}) -> Standing:
-        """Return the standing of a trial. owed: the evals that it needs. parents: id -> name, nearest first.
-
-        Raises ValueError if an id is not a valid file name, and NewerSchema if a newer version wrote a file.
-        """
+        """Return the standing of a trial. owed: the evals that it needs. parents: id -> name, nearest first."""
         trial = store.trial(self.runs, trial_id)
         state = trial.state()
         missing = eval_files.missing_evals(trial, owed, state.result)
@@ -101,7 +89,6 @@ class Standings:
         return Standing(start.kind, start.why or state.reason, state, start)
 
     def read_trained(self, trial: Trial, state: TrialState, missing: Sequence[str]) -> Standing:
-        """Return the standing of a finished trial that lacks evals. Its parents do not matter any more."""
         which = f"trained; eval {', '.join(missing)} is"
         if state.attempt is not None and lease.seems_alive(state.attempt):
             return Standing(Kind.RUNNING, f"{which} being computed", state)
@@ -114,11 +101,7 @@ class Standings:
         return failure is not None and self.code in (None, failure.code)
 
     def read_start(self, parents: Mapping[str, str]) -> Start:
-        """Return whether the parents of a trial let it start. parents: id -> name, nearest first.
-
-        Parents beyond a READY or BLOCKED parent do not matter. The reason names the farthest parent that keeps the
-        trial from starting.
-        """
+        """Return whether the parents, nearest first, let a trial start. The reason names the farthest that does not."""
         start = Start()
         for trial_id, name in parents.items():
             if trial_id not in self.parents:
@@ -139,7 +122,6 @@ class Standings:
 
 
 def child_start(parent: Standing) -> Start:
-    """Return whether a parent's own state lets trials start. `why` is a clause about the parent."""
     match parent.kind:
         case Kind.FINISHED:
             return Start() if parent.state.weights.exists() else Start(Kind.LOST, WEIGHTS_GONE)

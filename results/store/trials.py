@@ -11,7 +11,7 @@ from pathlib import Path
 
 from commonfloor.files import MEMORY, Broken, read_bytes, refuse_links, safe_name, sync_folder
 from results.store import lease
-from results.store.contents import SCHEMA, parse, read, read_lines, read_sealed, timestamp, write_json
+from results.store.contents import SCHEMA, parse, parse_lines, read, read_sealed, timestamp, write_json
 from results.store.schemas import Failure, MetricsLine, Result, Settings, TrialConfig
 
 CONFIG = "config.json"
@@ -23,11 +23,9 @@ RETRIED = "retried-result.json"  # the result that such an attempt moved aside
 
 @dataclass(frozen=True)
 class TrialState:
-    """The state of a trial on disk.
+    """The state of a trial on disk: finished, diverged, failed, running, interrupted, missing, or broken.
 
-    status: finished or diverged (with a result), failed, running, interrupted, missing, or broken. reason: why there is
-    no result, or "" with a result. attempt: the folder of the attempt that published the result, or else of the newest
-    attempt, or None. result: None unless valid.
+    reason: why there is no result. attempt: the folder of the attempt that published, or of the newest attempt.
     """
 
     status: str
@@ -44,13 +42,12 @@ class TrialState:
         return self.attempt is not None and self.result is None and (self.attempt / RETRY).exists()
 
     def read(self, name: str) -> bytes:
-        """Return the verified bytes of a file in the attempt's folder. Raises the errors of `read_vouched`."""
         assert self.attempt is not None
         return read_vouched(self.result, self.attempt / name)
 
     @property
     def weights(self) -> Path:
-        """The path of the final weights, which may not exist. The state must have an attempt."""
+        """The path of the final weights, which may not exist."""
         assert self.attempt is not None
         return self.attempt / "weights.safetensors"
 
@@ -87,8 +84,7 @@ def state_of_attempt(attempt: Path) -> TrialState:
 class Trial:
     """The folder of a trial.
 
-    scratch: a folder below which checkpoints are written, or None to write them to the trial's folder. Checkpoints are
-    read from both folders.
+    scratch: a folder below which checkpoints are written instead, or None. They are read from both.
     """
 
     def __init__(self, path: Path, scratch: Path | None = None) -> None:
@@ -97,7 +93,6 @@ class Trial:
         self.scratch = scratch
 
     def attempts(self) -> list[Path]:
-        """Return the folders of all attempts, oldest first."""
         return lease.numbered_folders(self.path / "attempts")
 
     def result(self) -> Result | None:
@@ -127,15 +122,11 @@ class Trial:
         return state_of_attempt(attempt)
 
     def failure(self) -> Failure | None:
-        """Return the failure of the newest attempt, or None if there is none. Raises NewerSchema."""
         attempt = self.newest_attempt()
         return read_failure(attempt / "failure.json") if attempt else None
 
     def retried_divergences(self, state: TrialState) -> int:
-        """Return how many diverged results `retry` set aside. state: the trial's, which has an attempt.
-
-        Raises NewerSchema if a newer version wrote such a result.
-        """
+        """Return how many diverged results `retry` set aside. Raises NewerSchema."""
         assert state.attempt is not None
         if int(state.attempt.name) == 1:  # nearly all trials: saves the listing of the attempts
             return 0
@@ -146,10 +137,7 @@ class Trial:
         return diverged
 
     def config(self, result: Result | None = None) -> Settings:
-        """Return the resolved config, verified if `result` has the SHA-256 of config.json.
-
-        Raises FileNotFoundError, Broken or NewerSchema.
-        """
+        """Return the resolved config, verified against the result. Raises FileNotFoundError, Broken or NewerSchema."""
         path = self.path / CONFIG
         return parse(read_vouched(result, path), path, TrialConfig).config
 
@@ -159,17 +147,16 @@ class Trial:
         refuse_links(self.path.parent.parent, self.path / "attempts", self.path / "evals", *folders)
 
     def create(self, content: Mapping[str, object]) -> None:
-        """Write config.json with `content` unless the file exists. Raises ValueError if a folder is a symbolic link."""
+        """Write config.json unless the file exists. Raises ValueError if a folder is a symbolic link."""
         self.ensure_no_links()
         if not (self.path / CONFIG).exists():
             write_json(self.path / CONFIG, {"schema": SCHEMA, "id": self.id, **content})
 
     def reopen(self, watch: lease.Watch, result: Result | None) -> bool:
-        """Let a trial that has ended be trained again: make a new attempt, and move any result into it.
+        """Make a new attempt with which earlier failures no longer count, and move any result into it.
 
-        Earlier failures no longer count. Returns False without moving anything if the trial is held or its result is
-        not `result`, and True otherwise. Raises ValueError if a folder is a symbolic link, or if the result is damaged
-        or too new. Raises OSError if the attempt cannot be made.
+        Returns False if the trial is held or its result is not `result`. Raises ValueError for links or damage, and
+        OSError.
         """
         self.ensure_no_links()
         path = lease.take_next(self.path / "attempts", watch)
@@ -187,7 +174,6 @@ class Trial:
             lease.release(path)
 
     def remove_checkpoints(self) -> None:
-        """Remove the checkpoints of a trial that is over. Raises ValueError if a folder is a symbolic link."""
         self.ensure_no_links()
         for attempt in self.attempts():
             for folder in self.checkpoint_folders(attempt):
@@ -198,8 +184,7 @@ class Trial:
                     folder.rmdir()
 
     def checkpoint_folders(self, attempt: Path) -> list[Path]:
-        """Return the folders that may hold an attempt's checkpoints. New checkpoints go to the first folder."""
-        folders = [attempt / "checkpoints"]
+        folders = [attempt / "checkpoints"]  # new checkpoints go to the first folder
         nonce = lease.nonce(attempt)
         if self.scratch is not None and nonce:
             folders.insert(0, self.scratch / self.id / attempt.name / nonce)
@@ -211,7 +196,7 @@ class Trial:
         return newest_first(folders)
 
     def newest_checkpoint(self) -> tuple[Path, bytes] | None:
-        """Return the newest checkpoint with a valid checksum, and its bytes, or None without a valid checkpoint."""
+        """Return the newest checkpoint with a valid checksum, and its bytes, or None."""
         for file in self.checkpoints():
             with contextlib.suppress(OSError, Broken):  # scratch space may fail, or be cleared meanwhile
                 payload = read_bytes(file, MEMORY)
@@ -220,12 +205,10 @@ class Trial:
         return None
 
     def newest_step(self) -> int:
-        """Return the step of the newest valid checkpoint, or 0 without one."""
         newest = self.newest_checkpoint()
         return checkpoint_step(newest[0]) if newest else 0
 
     def latest_step(self) -> int:
-        """Return the largest step in the metrics of all attempts and the newest checkpoint, or 0 without any step."""
         logged = [line.step for attempt in self.attempts() for line in read_metrics(attempt)[-1:]]
         return max([0, *logged, *map(checkpoint_step, self.checkpoints()[:1])])
 
@@ -241,13 +224,10 @@ def read_failure(path: Path) -> Failure | None:
 
 
 def read_metrics(attempt: Path) -> list[MetricsLine]:
-    """Return an attempt's metrics before the first invalid line.
-
-    Returns [] if the file is missing, too large or not a regular file.
-    """
+    """Return an attempt's metrics before the first invalid line, or [] if there is no readable file."""
     try:
-        return read_lines(attempt / "metrics.jsonl", MetricsLine)
-    except Broken:
+        return parse_lines(read_bytes(attempt / "metrics.jsonl"), MetricsLine)
+    except (FileNotFoundError, Broken):
         return []
 
 
@@ -256,11 +236,7 @@ def trial(runs: Path, trial_id: str, scratch: Path | None = None) -> Trial:
     return Trial(Path(runs, "trials", safe_name(trial_id)), scratch)
 
 
-# -- checkpoints -------------------------------------------------------------------------------------------------------
-
-
 def checkpoint_name(step: int, payload: bytes) -> str:
-    """Return a checkpoint's file name, which contains its step and the start of the SHA-256 of `payload`."""
     return f"{step:09d}-{hashlib.sha256(payload).hexdigest()[:16]}.safetensors"
 
 
@@ -269,13 +245,11 @@ def checkpoint_step(checkpoint: Path) -> int:
 
 
 def newest_first(folders: Iterable[Path]) -> list[Path]:
-    """Return the checkpoints in `folders` by step, attempt and modification time. The newest comes first."""
     files = [file for folder in folders for file in folder.glob("*.safetensors") if CHECKPOINT.fullmatch(file.name)]
     return sorted(files, key=checkpoint_order, reverse=True)
 
 
 def checkpoint_order(checkpoint: Path) -> tuple[int, int, int]:
-    """Return the sort key of a checkpoint: its step, attempt number and modification time (ns)."""
     try:
         written = checkpoint.stat().st_mtime_ns  # to verify a divergence, an attempt saves the same step twice
     except OSError:  # removed meanwhile: the trial has ended, or another attempt has newer checkpoints
@@ -284,6 +258,5 @@ def checkpoint_order(checkpoint: Path) -> tuple[int, int, int]:
 
 
 def prune_checkpoints(checkpoints: Sequence[Path]) -> None:
-    """Remove all but the first KEEP_CHECKPOINTS. checkpoints: newest first."""
     for old in checkpoints[KEEP_CHECKPOINTS:]:
         old.unlink(missing_ok=True)

@@ -4,7 +4,6 @@ import base64
 import io
 import os
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -152,18 +151,6 @@ def test_an_array_that_is_longer_than_its_archive_says_is_broken() -> None:
 def test_an_inspection_that_cannot_be_read_is_broken(text: str) -> None:
     with pytest.raises(Broken, match="the inspection of trial 0"):
         eval_files.unpack_inspection("0", text)
-
-
-@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_arrays_are_those_that_numpy_reads(save: Callable[..., None]) -> None:
-    arrays = [np.zeros(0), np.zeros((3, 0)), np.array(5.0), INDEX[:4].reshape(2, 2).T, np.array(["a", "bc"])]
-    arrays += [INDEX.astype(">i4"), np.zeros(2, [("a", "i4"), ("b", "f8")])]
-    save(buffer := io.BytesIO(), *arrays)
-    found = archives.parse_npz(buffer.getvalue(), "arrays.npz")
-    with np.load(io.BytesIO(buffer.getvalue())) as expected:
-        assert found.keys() == expected.keys()
-        for name, array in expected.items():
-            np.testing.assert_array_equal(found[name], array, strict=True)
 
 
 def images_in(content: bytes) -> str:
