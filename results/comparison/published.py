@@ -18,6 +18,7 @@ from results.records import (
     Row,
     Sources,
     Table,
+    as_json,
     json_object,
     parse_claim,
     study_fields,
@@ -94,12 +95,12 @@ def render(comparison: PublishedComparison, format: str) -> str:
     """Return the comparison in one of TABLE_FORMATS. Raises ValueError for another, or for CSV without claims."""
     if format == "csv" and not comparison.claims:
         raise ValueError("format=csv: no claim to write; `ablate table --format csv` has the published numbers")
-    return formats.document(
-        format,
-        grids=lambda: grids(comparison),
-        rows=lambda: [layout.flat_cells(json_object(claim)) for claim in comparison.claims],
-        record=lambda: comparison,
-    )
+    form = formats.find_format(format)
+    if form.write:
+        return "\n\n".join(map(form.write, grids(comparison)))
+    if format == "csv":
+        return formats.as_csv([layout.flat_cells(json_object(claim)) for claim in comparison.claims])
+    return as_json(comparison)
 
 
 def grids(comparison: PublishedComparison) -> list[Grid]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from results import units
 from results.comparison.testing import IDENTICAL
-from results.records import ComparedRow, Comparison, Contents, PublishedClaim, Reached
+from results.records import ComparedRow, Comparison, Contents, PublishedClaim, Reached, as_json
 from results.statistics import verdict
 from results.store.schemas import Metric, Plain
 from results.store.schemas.metrics import margin_bound, share_text
@@ -20,12 +20,12 @@ TESTED = (  # columns of CSV
 
 def render(comparison: Comparison, format: str) -> str:
     """Return the comparison as a document in one of TABLE_FORMATS. Raises ValueError for another format."""
-    return formats.document(
-        format,
-        grids=lambda: [as_grid(comparison)],
-        rows=lambda: list(map(csv_row, comparison.rows)),
-        record=lambda: comparison,
-    )
+    form = formats.find_format(format)
+    if form.write:
+        return form.write(as_grid(comparison))
+    if format == "csv":
+        return formats.as_csv(list(map(csv_row, comparison.rows)))
+    return as_json(comparison)
 
 
 def csv_row(row: ComparedRow) -> dict[str, Plain]:

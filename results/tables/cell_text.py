@@ -11,25 +11,18 @@ INTERVALS = "± is the 95% t interval, not adjusted"
 
 
 def known_text(value: float | None, form: str = "{}") -> str:
-    """Return a value as text, or "" for None."""
     return "" if value is None else form.format(value)
 
 
 def plus_minus(text: str, interval: Interval | None, metric: Metric, more: int = 0) -> str:
-    """Return a number's text, followed by half the width of its interval if it has one, such as "76.42 ± 1.93".
-
-    more: further decimal places.
-    """
+    """Return a number and half the width of its interval, such as "76.42 ± 1.93". more: decimal places."""
     if interval is None:
         return text
     return f"{text} ± {metric.value_text((interval[1] - interval[0]) / 2, more)}"
 
 
 def difference_text(difference: float | None, interval: Interval | None, metric: Metric) -> str:
-    """Return a difference and half the width of its interval, such as "-0.60 ± 0.59".
-
-    If the interval excludes 0, both get the decimals by which the difference is larger.
-    """
+    """Return a difference such as "-0.60 ± 0.59", with the decimals by which it exceeds its interval."""
     more = 0
     if difference is not None and interval and not interval[0] <= 0 <= interval[1]:
         half = (interval[1] - interval[0]) / 2
@@ -41,7 +34,6 @@ def difference_text(difference: float | None, interval: Interval | None, metric:
 
 
 def interval_text(interval: Interval | None, write: Callable[[float], str]) -> str:
-    """Return an interval as "[low, high]", each end formatted by `write`, or "" for None."""
     if interval is None:
         return ""
     low, high = interval
@@ -49,19 +41,17 @@ def interval_text(interval: Interval | None, write: Callable[[float], str]) -> s
 
 
 def difference_interval(interval: Interval | None, metric: Metric) -> str:
-    """Return a difference's interval as "[low, high]", or "" for None."""
     if interval is None:
         return ""
     return f"[{', '.join(metric.signed_interval(interval))}]"
 
 
 def count_of_planned(n: int, planned: int) -> str:
-    """Return the number of finished trials as text: "5", or "3/5" if more were planned."""
+    """Return the number of finished trials: "5", or "3/5" if more were planned."""
     return str(n) if n == planned else f"{n}/{planned}"
 
 
 def metric_label(metric: Metric) -> str:
-    """Return the style's label of a metric, or else its readable name."""
     return current_style().labels.get(metric.name) or metric.title
 
 

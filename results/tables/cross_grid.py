@@ -1,4 +1,4 @@
-"""The grid of a cross of two factors: one factor down, the other across, as papers print it.
+"""Grids of arms as papers print them: of a cross of two factors, one down, one across, and of arms by data set.
 
 Each point of the study's curves has a grid of its own. A tuned setting is at each arm's own value.
 """
@@ -8,23 +8,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from results.records import NO_VERDICT, Row, Table
+from results.records import NO_VERDICT, AverageRow, Row, Table
 from results.statistics.verdict import UNRESOLVED
-from results.store.schemas import Metric, Plan
+from results.store.schemas import Arm, Metric, Plan
 from results.style import current_style
 from results.tables import sentences
-from results.tables.cell_text import ABSENT, INTERVALS, metric_label, plus_minus, unit_suffix
+from results.tables.cell_text import ABSENT, INTERVALS, difference_text, metric_label, plus_minus, unit_suffix
 from results.tables.formats import Cell, Grid
-from results.units import amount_text
+from results.units import amount_text, probability_text
 
 
 @dataclass(frozen=True)
 class CrossGrid:
-    """The arms of a cross of two factors at a point of the curves.
-
-    rows, columns: the factors. row_values, column_values: their values. at: curve -> value. cells: names of arms by row
-    and column, None where the table has none.
-    """
+    """The arms of a cross of two factors at a point of the curves. cells: names of arms, or None."""
 
     rows: str
     columns: str
@@ -35,7 +31,6 @@ class CrossGrid:
 
 
 def cross_grids(table: Table) -> list[CrossGrid]:
-    """Return the grids of all crosses of two factors of which the table has an arm."""
     plan = table.plan
     known = table.rows_by_arm
     curves = plan.curves | {name: ["tuned"] for name in plan.tune}
@@ -61,7 +56,6 @@ def cross_grids(table: Table) -> list[CrossGrid]:
 
 
 def arm_name(plan: Plan, values: Mapping[str, Any], at: Mapping[str, Any]) -> str:
-    """Return the name of the arm with these values of two factors, all else as in the baseline, at a point."""
     of_baseline = plan.baseline_arm.values
     changed = []
     for key in plan.factors:
@@ -79,7 +73,6 @@ def assigned(key: str, value: Any) -> str:
 
 
 def as_grids(table: Table) -> Iterator[Grid]:
-    """Yield each of the `cross_grids` as a table of text."""
     label = current_style().label
     by_arm = table.rows_by_arm
     metric = table.plan.primary_metric
@@ -103,7 +96,6 @@ def as_grids(table: Table) -> Iterator[Grid]:
 
 
 def value_label(key: str, value: Any) -> str:
-    """Return a setting's value as a heading: the style's label of the setting, or else the value alone."""
     return current_style().labels.get(assigned(key, value), str(value))
 
 
@@ -136,3 +128,65 @@ def caption(table: Table) -> str:
     interim = "interim " if table.interim else ""
     contrasts = amount_text(table.plan.family, "planned contrast")
     return f"{text}; in brackets the {interim}verdict after Holm over {contrasts}, unless it is not resolved."
+
+
+# -- arms by data set, with their averages over all data sets ----------------------------------------------------------
+
+
+def data_grid(table: Table) -> Grid:
+    plan = table.plan
+    grid = Grid(
+        title=f"{plan.name}: arms by data",
+        caption=[data_caption(table)],
+        header=[
+            "arm",
+            *map(heading, map(plan.arms_by_name.__getitem__, table.averages[0].arms)),
+            "average",
+            "difference",
+        ],
+        numeric=[False] * (1 + len(plan.data_sets)) + [True, True],  # to the left where words follow the numbers
+        rows=[],
+        label=f"{plan.name} data",
+    )
+    if table.judged:
+        grid.header.extend(["p (Holm)", "verdict"])
+        grid.numeric.extend([True, False])
+    for average in table.averages:
+        grid.rows.append(average_cells(average, table))
+        for note in average.notes:
+            grid.closing.append(f"{current_style().label(average.arm)}: {note}.")
+    return grid
+
+
+def heading(arm: Arm) -> str:
+    value = arm.values["data"]
+    return value_label("data", value if arm.data is None else arm.data.name)
+
+
+def average_cells(average: AverageRow, table: Table) -> list[Cell]:
+    metric = table.plan.primary_metric
+    by_arm = table.rows_by_arm
+    mean = plus_minus(metric.value_text(average.mean), average.ci95, metric)
+    difference = difference_text(average.delta, average.delta_ci95, metric)
+    cells = [Cell(current_style().label(average.arm), average.arm)]
+    cells += [cross_cell(by_arm[name], metric) for name in average.arms]
+    cells += [Cell(mean, average.mean), Cell(difference, average.delta)]
+    if table.judged:
+        is_baseline = by_arm[average.arms[0]].baseline == average.arms[0]
+        verdict = "baseline" if is_baseline else sentences.verdict_text(average.verdict, NO_VERDICT)
+        cells += [Cell(probability_text(average.p_holm), average.p_holm), Cell(verdict)]
+    return cells
+
+
+def data_caption(table: Table) -> str:
+    metric = table.plan.primary_metric
+    text = (
+        f"{metric_label(metric)}{unit_suffix(metric)}, {INTERVALS}. Averages are over these data sets, with equal "
+        "weights, and say nothing of others"
+    )
+    if not table.judged:
+        return f"{text}; no verdict yet."
+    if any(average.delta_ci95_images for average in table.averages):
+        text += "; verdicts allow for other test images too"
+    family = table.plan.averages_family
+    return f"{text}; differences {sentences.pairing(table.plan)} on each data set, p after Holm over {family}."

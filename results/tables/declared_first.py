@@ -21,10 +21,7 @@ from results.tables import sentences
 
 
 def with_warnings(table: Table, study: StudyResults, table_of: Callable[[StudyResults], Table]) -> Table:
-    """Return the table with a warning for each earlier declaration that differs from what the plan now declares.
-
-    Rows get the verdict under what was declared first. table_of: makes the table of a study.
-    """
+    """Return the table with a warning for each earlier declaration, and the verdicts under the first."""
     rows = table.rows_by_arm
     warnings = []
     for earlier in declared_earlier(study.plan):
@@ -43,7 +40,6 @@ def with_warnings(table: Table, study: StudyResults, table_of: Callable[[StudyRe
 
 
 def with_first_declared(row: Row, first: Row, metric: str) -> Row:
-    """Return the row with the verdicts of `first`, the arm's row under what was declared first, with its metric."""
     verdicts = {name: result.verdict for name, result in first.secondary.items()} | {metric: first.verdict}
     secondary = {}
     for name, result in row.secondary.items():
@@ -52,7 +48,6 @@ def with_first_declared(row: Row, first: Row, metric: str) -> Row:
 
 
 def claim_warnings(plan: Plan) -> list[str]:
-    """Return warnings if the plan's claims are not those that were declared before any result."""
     earlier = claims_declared_earlier(plan)
     if earlier is None:
         return []
@@ -66,7 +61,7 @@ def claim_warnings(plan: Plan) -> list[str]:
 
 
 def late_warnings(plan: Plan) -> list[str]:
-    """Return a warning, in a list, if the run directory does not know what was declared before there were results."""
+    """Return a warning if the directory does not know what was declared before there were results."""
     late = declared_too_late(plan)
     if not late:
         return []
@@ -97,7 +92,7 @@ def study_as_declared(study: StudyResults, declaration: Declaration) -> StudyRes
 
 
 def changes_text(earlier: Earlier, plan: Plan) -> str:
-    """Return what was declared otherwise first, such as "margin from 3.00 points to 5.00 points", and by which plan."""
+    """Return what was declared otherwise first, such as "margin from 3.00 points to 5.00 points"."""
     now = declared_texts(plan, plan)
     then = declared_texts(earlier.declaration, plan)
     changes = ", ".join(f"{name} from {then[name]} to {now[name]}" for name in earlier.changed)
@@ -105,7 +100,6 @@ def changes_text(earlier: Earlier, plan: Plan) -> str:
 
 
 def declared_first_text(declaration: Declaration) -> str:
-    """Return text such as "first declared by pooling@digits on 2026-01-31 12:00 UTC"."""
     text = f"first declared by {declaration.plan}"
     if declaration.time:
         text += f" on {declaration.time[:16].replace('T', ' ')} UTC"
@@ -113,7 +107,7 @@ def declared_first_text(declaration: Declaration) -> str:
 
 
 def declared_texts(declared: Declaration | Plan, plan: Plan) -> dict[str, str]:
-    """Return what a plan or a declaration declares, by the names of `Earlier.changed`. plan: declares the metric."""
+    """Return what is declared, by the names of `Earlier.changed`. plan: declares the metric."""
     margin = "none"
     if declared.margin is not None:
         margin = margin_text(declared.margin, plan.metric_named(declared.metric))
@@ -128,7 +122,6 @@ def declared_texts(declared: Declaration | Plan, plan: Plan) -> dict[str, str]:
 
 
 def secondary_verdicts(rows: Iterable[Row]) -> list[str]:
-    """Return arms with their verdicts in secondary metrics under what was declared first, if others now."""
     texts = []
     for row in rows:
         for name, result in row.secondary.items():
@@ -139,7 +132,7 @@ def secondary_verdicts(rows: Iterable[Row]) -> list[str]:
 
 
 def verdicts_text(table: Table, other: Table, rows: Iterable[Row]) -> str:
-    """Return the verdicts of `other`, the table under what was declared first, where they differ from the table's."""
+    """Return the verdicts of `other`, the table under what was declared first, where they differ."""
     if not table.judged:
         return "There are no verdicts yet"
     rows = list(rows)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from commonfloor.messages import spelling_hint
 
@@ -36,8 +36,8 @@ class Cell:
 class Grid:
     """A table of text with title, caption lines and closing lines.
 
-    numeric: which columns are aligned to the right. groups: the headings above the header, as (text, number of
-    columns). label: the name for references in LaTeX, or "" to use the beginning of the title.
+    numeric: columns aligned to the right. groups: headings above the header, as (text, number of columns). label: for
+    references in LaTeX, by default the beginning of the title.
     """
 
     title: str
@@ -51,17 +51,14 @@ class Grid:
 
     @cached_property
     def footnotes(self) -> list[str]:
-        """The distinct notes of all cells, in the order of their numbers. Minor notes come last.
-
-        Within a cell, notes that may change a verdict come before notes on model sizes.
-        """
+        """The distinct notes of all cells by number. Within a cell, sizes come last; minor notes come last of all."""
         distinct = dict[str, None]()
         for cell in itertools.chain.from_iterable(self.rows):
             distinct |= dict.fromkeys(sorted(cell.notes, key=lambda note: note.startswith(SIZES)))
         return sorted(distinct, key=is_minor)
 
     def marked_texts(self, escape: Callable[[str], str], form: str) -> list[list[str]]:
-        """Return the escaped text of each cell with its footnote numbers, formatted by `form`, such as " [{}]"."""
+        """Return the escaped text of each cell with its footnote numbers in `form`."""
 
         def marked(cell: Cell) -> str:
             text = escape(cell.text)
@@ -72,7 +69,6 @@ class Grid:
         return [list(map(marked, row)) for row in self.rows]
 
     def footnote_numbers(self, cell: Cell) -> str:
-        """Return the numbers of a cell's footnotes, such as "1,3"."""
         return ",".join(map(str, sorted(self.footnotes.index(note) + 1 for note in cell.notes)))
 
     def footnote_lines(self, escape: Callable[[str], str], form: str) -> list[str]:
@@ -80,7 +76,7 @@ class Grid:
 
 
 def is_minor(note: str) -> bool:
-    """Return whether a note only counts initial weights equal to the baseline's. Such a note changes no verdict."""
+    """Return whether a note only counts initial weights equal to the baseline's, which changes no verdict."""
     return INITIAL in note
 
 
@@ -88,8 +84,8 @@ def is_minor(note: str) -> bool:
 class Format:
     """A format of documents.
 
-    suffix: the files' suffix. write: returns a grid as text, or None if the format holds values. Such a format has
-    every column by default. notes: the default choice of layout.NOTES.
+    write: returns a grid as text, or None if the format holds values, all columns by default. notes: one of
+    layout.NOTES.
     """
 
     suffix: str
@@ -104,27 +100,6 @@ def find_format(format: str) -> Format:
     return TABLE_FORMATS[format]
 
 
-def document(
-    format: str,
-    grids: Callable[[], Sequence[Grid]],
-    rows: Callable[[], Sequence[Mapping[str, Plain]]],
-    record: Callable[[], Any],
-) -> str:
-    """Return a document in one of TABLE_FORMATS. Raises ValueError for another format.
-
-    Only one of the three functions is called. grids: returns the tables of text. rows: returns the rows of a CSV file,
-    as dicts from column to value. record: returns the JSON object.
-    """
-    write = find_format(format).write
-    if write is not None:
-        return "\n\n".join(map(write, grids()))
-    if format == "csv":
-        return as_csv(rows())
-    from results.records import as_json  # late: listing the formats does not need pydantic
-
-    return as_json(record())
-
-
 # -- Markdown ------------------------------------------------------------------------------------------------
 
 
@@ -132,11 +107,7 @@ ESCAPED = re.compile(r"([\\|`*]|<(?=[A-Za-z/!?])|\[(?=[^\]]*\]\())")
 
 
 def markdown(grid: Grid) -> str:
-    """Return the grid as Markdown: title, caption, table, footnotes and closing lines.
-
-    The table is padded to line up in a terminal. Group headings become prefixes in the header, because a cell in
-    Markdown cannot span columns.
-    """
+    """Return the grid as Markdown that lines up in a terminal. Group headings become prefixes in the header."""
     header = list(map(escape_markdown, grid.header))
     column = 0
     for text, count in grid.groups:
@@ -163,7 +134,7 @@ def markdown(grid: Grid) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Return the text on one line, with cell borders, markup and tags escaped. A "<" before a number is not escaped."""
+    """Return the text on one line, with cell borders, markup and tags escaped."""
     return ESCAPED.sub(r"\\\1", " ".join(text.split()))
 
 
@@ -189,10 +160,7 @@ LATEX = {
 
 
 def latex(grid: Grid) -> str:
-    """Return the grid as a LaTeX table environment, which needs the package booktabs.
-
-    Its label has lowercase letters, digits and hyphens: "pooling@digits" becomes pooling-digits.
-    """
+    """Return the grid as a LaTeX table environment, which needs the package booktabs."""
     kind = "table"  # as wide as one text column
     if grid.groups or len(grid.header) > ONE_COLUMN:
         kind = "table*"  # as wide as the page
@@ -225,7 +193,6 @@ def latex_row(cells: Iterable[str]) -> str:
 
 
 def latex_groups(grid: Grid) -> list[str]:
-    """Return the lines of the group headings and of the rules below them."""
     if not grid.groups:
         return []
     cells = []
@@ -240,7 +207,6 @@ def latex_groups(grid: Grid) -> list[str]:
 
 
 def escape_latex(text: str) -> str:
-    """Return the text on one line, with LaTeX's special characters escaped and minus signs before digits typeset."""
     escaped = "".join(LATEX.get(character, character) for character in " ".join(text.split()))
     return re.sub(r"(?<![\w.=-])-(?=\d)", "$-$", escaped)
 
@@ -251,7 +217,6 @@ ALIGNED = {True: ' class="number"', False: ""}  # whether a column is numeric ->
 
 
 def html_table(grid: Grid) -> str:
-    """Return the grid as an HTML figure with a table whose cells carry the values to sort by."""
     head = ""
     for text, is_numeric in zip(grid.header, grid.numeric, strict=True):
         head += f"<th{ALIGNED[is_numeric]}>{html.escape(text)}</th>"
@@ -293,7 +258,7 @@ def paragraphs(lines: Sequence[str]) -> str:
 
 
 def as_csv(rows: Sequence[Mapping[str, Plain]]) -> str:
-    """Return one or more rows as CSV, with numbers in full precision and no text that starts a formula."""
+    """Return one or more rows as CSV, with no text that starts a formula."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(map(without_formula, rows[0]))
@@ -302,7 +267,6 @@ def as_csv(rows: Sequence[Mapping[str, Plain]]) -> str:
 
 
 def without_formula(value: Plain) -> Plain:
-    """Return text on one line, with a leading apostrophe if a spreadsheet would read it as a formula."""
     if not isinstance(value, str):
         return value
     text = " ".join(value.split())

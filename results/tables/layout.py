@@ -16,6 +16,7 @@ from results.records import (
     VERDICT_TEXT,
     Row,
     Table,
+    as_json,
     claimed_arms,
     json_object,
     with_labels,
@@ -24,7 +25,7 @@ from results.store.schemas import Metric, Plain, Plan
 from results.store.schemas.metrics import EXACT, is_of_other_images, margin_text, too_wide
 from results.study_results import unseen_failures
 from results.style import current_style
-from results.tables import cross_grid, data_grid, formats, scaling_table, secondary_table, sentences
+from results.tables import cross_grid, formats, scaling_table, secondary_table, sentences
 from results.tables.cell_text import (
     ABSENT,
     INTERVALS,
@@ -46,11 +47,7 @@ BUDGETS = {"epochs": "epochs", "flops": "training FLOPs"}
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table.
-
-    header: the heading, in which "{metric}" stands for the metric's label. text: returns a cell's text from a row and
-    the study's metric. numeric: whether cells are aligned to the right.
-    """
+    """A column of a table. text: returns a cell from a row and the study's metric; numeric ones are aligned right."""
 
     header: str
     text: Callable[[Row, Metric], str]
@@ -58,7 +55,6 @@ class Column:
 
 
 def column(name: str, plan: Plan) -> Column:
-    """Return the column with this name: one of COLUMNS, or the mean or interval of a further metric."""
     if name in COLUMNS:
         return COLUMNS[name]
     metric = plan.metric_named(name.removesuffix(INTERVAL))
@@ -71,26 +67,22 @@ def column(name: str, plan: Plan) -> Column:
 
 
 def further_metrics(columns: Sequence[str] | None) -> list[str]:
-    """Return the metrics named in `columns`, directly or by their intervals, that are not in COLUMNS."""
     return list(dict.fromkeys(name.removesuffix(INTERVAL) for name in columns or () if name not in COLUMNS))
 
 
 def verdict_cell(row: Row) -> str:
-    """Return the verdict as text, or "baseline". No verdict is a dash, as "none" could be an arm's value."""
     if row.arm == row.baseline:
         return "baseline"
-    return sentences.row_verdict(row, ABSENT)
+    return sentences.row_verdict(row, ABSENT)  # a dash, as "none" could be an arm's value
 
 
 def margin_met_text(margin: float | str | None, metric: Metric) -> str:
-    """Return a smallest margin without its unit, rounded up like every bound, or "" for None."""
     if margin is None or isinstance(margin, str):
         return margin or ""
     return metric.bound_text(margin).removesuffix(metric.unit_of_difference)
 
 
 def error_ratio_text(row: Row) -> str:
-    """Return the error ratio with its interval, such as "1.70 [1.18, 2.45]", or "" for None."""
     return f"{known_text(row.error_ratio, RATIO)} {interval_text(row.error_ratio_ci95, RATIO.format)}".strip()
 
 
@@ -153,46 +145,39 @@ JUDGED = ("p_holm", "verdict")  # hidden in a table without verdicts
 
 
 def render(table: Table, format: str, columns: Sequence[str] | None = None, notes: str | None = None) -> str:
-    """Return the table as a document in one of formats.TABLE_FORMATS.
+    """Return the table as a document in one of formats.TABLE_FORMATS, without `grids_below` if columns are named.
 
-    columns: names of columns in order. notes: one of NOTES. Each format has defaults for both. The `grids_below`
-    follow unless columns are named. Raises ValueError for an unknown format, or an unknown or repeated column.
+    notes: one of NOTES. Raises ValueError for an unknown format, or an unknown or repeated column.
     """
     check_columns(columns, table)
     form = formats.find_format(format)
     shown = columns or shown_columns(table, roomy=format == "html")
     written = abridged(table, shown if form.write else columns or list(COLUMNS), notes or form.notes)
-    return formats.document(
-        format,
-        grids=lambda: [as_grid(written, shown), *([] if columns else grids_below(written))],
-        rows=lambda: csv_rows([written], columns),
-        record=lambda: json_record(written, columns),
-    )
+    if form.write:
+        return "\n\n".join(map(form.write, [as_grid(written, shown), *([] if columns else grids_below(written))]))
+    if format == "csv":
+        return formats.as_csv(csv_rows([written], columns))
+    return as_json(json_record(written, columns))
 
 
 def render_side_by_side(
     tables: Sequence[Table], format: str, columns: Sequence[str] | None = None, notes: str | None = None
 ) -> str:
-    """Return the tables of one study as one document, with a group of columns for each table.
-
-    The arguments and errors are those of `render`. Markdown, LaTeX and HTML need a column besides `arm`.
-    """
+    """Return the tables of one study as one document, as in `render`, with a group of columns for each table."""
     for table in tables:
         check_columns(columns, table)
     form = formats.find_format(format)
     shown = columns or BESIDE_OTHERS
     noted = shown if form.write else columns or list(COLUMNS)
     written = [abridged(table, noted, notes or form.notes) for table in tables]
-    return formats.document(
-        format,
-        grids=lambda: [grid_side_by_side(written, shown)],
-        rows=lambda: csv_rows_of_recipes(written, columns),
-        record=lambda: [json_record(table, columns) for table in written],
-    )
+    if form.write:
+        return form.write(grid_side_by_side(written, shown))
+    if format == "csv":
+        return formats.as_csv(csv_rows(written, columns, side_by_side=True))
+    return as_json([json_record(table, columns) for table in written])
 
 
 def json_record(table: Table, columns: Sequence[str] | None) -> dict[str, Any]:
-    """Return the object of a JSON file: the table's fields, with only `columns` in its rows if they are given."""
     content = json_object(table)
     if columns:
         content["rows"] = [{name: row.value(name) for name in columns} for row in table.rows]
@@ -203,20 +188,16 @@ def json_record(table: Table, columns: Sequence[str] | None) -> dict[str, Any]:
 
 
 def grids_below(table: Table) -> list[Grid]:
-    """Return the tables of text below the list of arms: secondary metrics, arms by data, crosses, fits over compute."""
     grids = [*cross_grid.as_grids(table), *scaling_table.as_grids(table)]
     if table.averages:
-        grids.insert(0, data_grid.as_grid(table))
+        grids.insert(0, cross_grid.data_grid(table))
     if table.plan.secondary_metrics:
         grids.insert(0, secondary_table.as_grid(table))
     return grids
 
 
 def with_marks(table: Table, earlier: str = "") -> Sequence[Row]:
-    """Return the table's rows with verdicts marked if they are interim, or differ from those declared first.
-
-    earlier: the mark of a verdict from an earlier look.
-    """
+    """Return the rows with verdicts marked if they are interim, from an `earlier` look, or were others first."""
     rows = []
     for row in table.rows:
         verdict = row.verdict
@@ -231,16 +212,14 @@ def with_marks(table: Table, earlier: str = "") -> Sequence[Row]:
 
 
 def first_declared_mark(verdict: str | None) -> str:
-    """Return the mark of a verdict that was another one under what was declared first."""
     return f" (first declared: {verdict})"
 
 
 def abridged(table: Table, columns: Sequence[str], notes: str) -> Table:
     """Return the table with fewer notes. notes: one of NOTES.
 
-    "all" changes nothing. "short" drops footnotes about columns that are not in `columns`, and the lists of trials in
-    the table's notes. "none" also drops all footnotes about arms and all the table's notes. "short" and "none" keep the
-    footnotes on missing, failed and diverged trials, and the table's warnings.
+    "short" drops footnotes about other columns and lists of trials; "none" drops all but those on missing, failed and
+    diverged trials, and warnings.
     """
     if notes == "all":
         return table
@@ -261,7 +240,6 @@ def abridged(table: Table, columns: Sequence[str], notes: str) -> Table:
 
 
 def check_columns(columns: Sequence[str] | None, table: Table) -> None:
-    """Raise ValueError if a column is unknown or repeated."""
     for name in columns or ():
         if name not in COLUMNS and name.removesuffix(INTERVAL) not in table.besides:
             raise unknown_column(name, table.besides)
@@ -270,13 +248,12 @@ def check_columns(columns: Sequence[str] | None, table: Table) -> None:
 
 
 def unknown_column(name: str, metrics: Sequence[str]) -> ValueError:
-    """Return the error for an unknown column. It lists the known columns: COLUMNS and `metrics`."""
     names = list(dict.fromkeys([*COLUMNS, *metrics]))
     return ValueError(f"columns={name}: one of {', '.join(names)}{spelling_hint(name, names)}")
 
 
 def shown_columns(table: Table, roomy: bool = False) -> list[str]:
-    """Return the default columns of a table, which are the columns in SHOWN that apply. roomy: also those in ROOMY."""
+    """Return the columns in SHOWN that apply to a table. roomy: also those in ROOMY."""
     hidden = set(WHERE_KNOWN)
     for row in table.rows:
         hidden -= {name for name in hidden if row.value(name) is not None}
@@ -291,14 +268,15 @@ def as_grid(table: Table, columns: Sequence[str]) -> Grid:
     title = f"{table.plan.name}: {table.plan.question}"
     rows = list(cells_by_arm(table, columns).values())
     grid = Grid(title, captions(table, columns), [], [], rows, closing_lines(table, columns))
-    for name in columns:
-        grid.header.append(header(name, table))
-        grid.numeric.append(column(name, table.plan).numeric)
+    label = metric_label(table.plan.primary_metric)
+    for shown in [column(name, table.plan) for name in columns]:
+        grid.header.append(shown.header.format(metric=label))
+        grid.numeric.append(shown.numeric)
     return grid
 
 
 def grid_side_by_side(tables: Sequence[Table], columns: Sequence[str]) -> Grid:
-    """Return the tables side by side, with dashes for absent arms. Raises ValueError without a column besides `arm`."""
+    """Return the tables side by side, with dashes for absent arms. Raises ValueError without a column."""
     columns = [name for name in columns if name != "arm"]
     if not columns:
         raise ValueError("columns=arm: side by side, name at least one column of each recipe")
@@ -323,12 +301,7 @@ def grid_side_by_side(tables: Sequence[Table], columns: Sequence[str]) -> Grid:
     return grid
 
 
-def header(name: str, table: Table) -> str:
-    return column(name, table.plan).header.format(metric=metric_label(table.plan.primary_metric))
-
-
 def cells_by_arm(table: Table, columns: Sequence[str]) -> dict[str, list[Cell]]:
-    """Return arm -> cells of its row. The first cell has the footnotes."""
     metric = table.plan.primary_metric
     cells: dict[str, list[Cell]] = {}
     for row in with_marks(table, sentences.EARLIER):
@@ -341,7 +314,6 @@ def cells_by_arm(table: Table, columns: Sequence[str]) -> dict[str, list[Cell]]:
 
 
 def sort_key(value: Any) -> float | str | None:
-    """Return the value to sort a cell by: the middle of an interval, the text of notes, or the value itself."""
     if isinstance(value, tuple):
         return float(sum(value) / 2)
     if isinstance(value, list):
@@ -384,7 +356,6 @@ def captions(table: Table, columns: Sequence[str]) -> list[str]:
 
 
 def looks_text(table: Table) -> str:
-    """Return text on the looks that p is corrected for besides the contrasts, or ""."""
     return f" and {table.looks} looks" if table.looks > 1 else ""
 
 
@@ -403,7 +374,6 @@ def may_be_equivalent(table: Table) -> bool:
 
 
 def column_lines(table: Table, columns: Sequence[str]) -> list[str]:
-    """Return lines that explain columns and marks, and how often the families of tests err."""
     lines = []
     if "delta_ci95_images" in columns:
         lines.append(
@@ -431,7 +401,7 @@ def column_lines(table: Table, columns: Sequence[str]) -> list[str]:
 
 
 def test_images_text(plan: Plan) -> str:
-    """Return text on the images that trials are tested on, such as ", all on the same 360 test images", or ""."""
+    """Return text such as ", all on the same 360 test images", or ""."""
     split = plan.split
     if split is None or is_of_other_images(plan.metric):
         return ""
@@ -443,7 +413,6 @@ def test_images_text(plan: Plan) -> str:
 
 
 def family_names(table: Table) -> list[str]:
-    """Return the names of the families of tests that are corrected separately."""
     plan = table.plan
     names = []
     if plan.family:
@@ -467,7 +436,6 @@ def family_names(table: Table) -> list[str]:
 
 
 def closing_lines(table: Table, columns: Sequence[str]) -> list[str]:
-    """Return the lines below the footnotes. An abridged table has no answer, claims or caveats."""
     metric = table.plan.primary_metric
     lines = []
     if "published" in columns:
@@ -491,7 +459,6 @@ def closing_lines(table: Table, columns: Sequence[str]) -> list[str]:
 
 
 def dagger_line(source: str) -> str:
-    """Return the line that explains the † of published numbers."""
     return f"† {source}: another setting, shown beside ours, not compared."
 
 
@@ -507,17 +474,10 @@ INTERACTION = {  # column of CSV -> field of an interaction
 }
 
 
-def csv_rows_of_recipes(tables: Sequence[Table], columns: Sequence[str] | None) -> list[dict[str, Plain]]:
-    """Return a CSV row per recipe and arm, which begins with the study and the recipe."""
-    starts = []
-    for table in tables:
-        start: dict[str, Plain] = {"study": table.plan.study, "recipe": sentences.setting_text(table.plan)}
-        starts += [start] * len(table.rows)
-    return [start | row for start, row in zip(starts, csv_rows(tables, columns), strict=True)]
-
-
-def csv_rows(tables: Sequence[Table], columns: Sequence[str] | None = None) -> list[dict[str, Plain]]:
-    """Return a CSV row per arm with `columns`, by default COLUMNS and those of interactions and secondary metrics."""
+def csv_rows(
+    tables: Sequence[Table], columns: Sequence[str] | None = None, side_by_side: bool = False
+) -> list[dict[str, Plain]]:
+    """Return a CSV row per arm with `columns`, by default all, and those of interactions and secondary metrics."""
     fields = {}
     if not columns and any(table.interactions for table in tables):
         fields = INTERACTION
@@ -527,17 +487,19 @@ def csv_rows(tables: Sequence[Table], columns: Sequence[str] | None = None) -> l
         secondary = [name for name in dict.fromkeys(secondary) if name not in COLUMNS]
     rows = []
     for table in tables:
+        start: dict[str, Plain] = {}
+        if side_by_side:
+            start = {"study": table.plan.study, "recipe": sentences.setting_text(table.plan)}
         interactions = {interaction.name: interaction for interaction in table.interactions}
         for row in with_marks(table):
             cells = {name: row.value(name) for name in columns or COLUMNS}
             for column, field in fields.items():
                 cells[column] = getattr(interactions.get(row.arm), field, None)
-            rows.append(flat_cells(cells | secondary_table.csv_cells(row, secondary)))
+            rows.append(start | flat_cells(cells | secondary_table.csv_cells(row, secondary)))
     return rows
 
 
 def flat_cells(values: Mapping[str, Any]) -> dict[str, Plain]:
-    """Return the values of a CSV row, with each interval in two columns and notes joined into one text."""
     cells: dict[str, Plain] = {}
     for name, value in values.items():
         if "ci95" in name:

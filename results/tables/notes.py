@@ -30,11 +30,7 @@ BY_RACE = "the race stopped one of the arms"
 AT_EDGE = "the best value of an arm lies at the edge of its grid"
 
 
-# -- notes on a difference ---------------------------------------------------------------------------------------------
-
-
 def no_interval_note(difference: Estimate, p: float | None) -> str:
-    """Return the note that a difference has no interval, and if p is None no test either, with the reason."""
     lacking = "interval, p or verdict" if p is None else "interval"
     return f"no {lacking} of the difference: {difference.why}"
 
@@ -54,10 +50,8 @@ def verdict_notes(
 ) -> list[str]:
     """Return notes on why a verdict differs from what the unadjusted 95% interval suggests.
 
-    word: the verdict. difference: the estimate over seeds. tested: the estimate behind the verdict, over seeds and
-    images if known. tie: None without a margin. family, looks: the numbers of contrasts and looks corrected for. grid:
-    whether the arm was compared with the baseline's whole tuning grid (see `results.statistics.tuned_pairs`). raced:
-    whether p allows for a look after each seed of a race. unstable: as in `verdict`.
+    tested: the estimate behind the verdict, over seeds and images if known. family, looks: numbers corrected for. grid:
+    whether p is over the baseline's whole tuning grid. raced: whether p allows for a look after each seed.
     """
     if word is None or p_holm is None:
         return []
@@ -79,7 +73,6 @@ def verdict_notes(
 
 
 def corrected_text(family: int, looks: int, grid: bool) -> str:
-    """Return what a p value is corrected for, such as "7 contrasts and 2 looks"."""
     text = amount_text(family, "contrast")
     if looks > 1:
         text += f" and {looks} looks"
@@ -89,7 +82,6 @@ def corrected_text(family: int, looks: int, grid: bool) -> str:
 
 
 def resolved_notes(tested: Estimate, tie: Tie | None, unstable: tuple[int, int]) -> list[str]:
-    """Return notes on a resolved difference whose interval lies within the margin or contains 0."""
     notes = []
     if tie and tie.is_within(TOST_LEVEL):
         notes.append(f"a resolved difference, yet within the margin of {tie.margin}")
@@ -101,7 +93,7 @@ def resolved_notes(tested: Estimate, tie: Tie | None, unstable: tuple[int, int])
 
 
 def tie_notes(word: str, tie: Tie, tests: str) -> list[str]:
-    """Return a note if the interval suggests another verdict than equivalent or not-resolved, or why it is withheld."""
+    """Return a note if the interval suggests another verdict, or says why equivalent is withheld."""
     if word == EQUIVALENT:
         if tie.is_within(1 - verdict.ALPHA):
             return []
@@ -116,14 +108,14 @@ def tie_notes(word: str, tie: Tie, tests: str) -> list[str]:
 
 
 def images_notes(difference: Estimate, tested: Estimate) -> list[str]:
-    """Return a note if only the interval over seeds excludes 0, not the one over seeds and images; else []."""
+    """Return a note if only the interval over seeds excludes 0, not the one over seeds and images."""
     if not excludes_zero(difference) or excludes_zero(tested):
         return []
     return ["the 95% interval excludes 0 on these test images only; over seeds and images it contains 0"]
 
 
 def speed_notes(arm: Arm, row: Row, metric: Metric) -> list[str]:
-    """Return a note if the difference changes sign after twice the steps and either difference is resolved, or []."""
+    """Return a note if the difference changes sign after twice the steps and either is resolved."""
     later = arm.at_twice_the_steps
     difference = row.delta
     if later is None or difference is None or difference * later.difference >= 0:
@@ -135,18 +127,14 @@ def speed_notes(arm: Arm, row: Row, metric: Metric) -> list[str]:
 
 
 def usual_deviation(contrasts: Iterable[Contrast]) -> float:
-    """Return the median of the robust deviations of all differences, or of unpaired arms, that have values, or 0."""
+    """Return the median of the robust deviations of all differences, or of unpaired arms, or 0."""
     samples = itertools.chain.from_iterable(each.pair.own.terms for each in contrasts)
     spreads = [intervals.robust_deviation(sample.numbers) for sample in samples if sample.values]
     return float(np.median(spreads or [0.0]))
 
 
 def outlier_notes(contrast: Contrast, usual: float) -> list[str]:
-    """Return a note that names the seed whose difference is an `intervals.outlier`, or [].
-
-    Unpaired arms have a note each on their own values. usual: the smallest deviation assumed, but at least one test
-    image.
-    """
+    """Return a note on the seed whose difference, or value if unpaired, is an `intervals.outlier`."""
     metric = contrast.pair.plan.primary_metric
     own = contrast.pair.own
     if isinstance(own, Sample):
@@ -159,10 +147,7 @@ def outlier_notes(contrast: Contrast, usual: float) -> list[str]:
 
 
 def outlier_note(sample: Sample, usual: float, written: Callable[[float], str], unit: str) -> list[str]:
-    """Return a note, in a list, that names the seed whose value is an outlier, or []. written: returns a value's text.
-
-    unit: what follows the median.
-    """
+    """Return a note that names the seed whose value is an outlier. unit: what follows the median."""
     far = intervals.outlier(sample.numbers, max(usual, sample.image))
     if far is None:
         return []
@@ -171,11 +156,7 @@ def outlier_note(sample: Sample, usual: float, written: Callable[[float], str], 
     return [f"{seed} is an outlier: {written(sample.numbers[far])}, the median is {median}{unit}"]
 
 
-# -- notes on interactions and claims ----------------------------------------------------------------------------------
-
-
 def interaction_notes(judged: JudgedInteraction) -> list[str]:
-    """Return notes on why an interaction is untested or not resolved."""
     if judged.verdict is None:
         untested = BY_RACE if any(arm.is_stopped for arm in judged.arms) else AT_EDGE
         return [f"untested: {judged.four.mean.why or untested}"]
@@ -192,7 +173,6 @@ def interaction_notes(judged: JudgedInteraction) -> list[str]:
 
 
 def claim_note(judged: JudgedClaim) -> str:
-    """Return a note on the verdict of a claim, or "" if it needs none."""
     test = judged.test
     if test is None:
         return f"no arm {', '.join(judged.absent)} in the plan"
@@ -213,11 +193,7 @@ def claim_note(judged: JudgedClaim) -> str:
     return f"equivalent within {test.tie.margin}: a smaller difference is not excluded"
 
 
-# -- notes on tuning ---------------------------------------------------------------------------------------------------
-
-
 def tuning_notes(choice: PointChoice) -> list[str]:
-    """Return notes on the grid points that the seeds of a tuned arm use."""
     notes = [*choice_notes(choice), *failure_notes(choice), *map(end_note, choice.ends)]
     holes = list(itertools.compress(choice.grid.seeds, ~choice.grid.is_complete))
     if holes:
@@ -226,7 +202,6 @@ def tuning_notes(choice: PointChoice) -> list[str]:
 
 
 def choice_notes(choice: PointChoice) -> list[str]:
-    """Return a note on the grid points chosen for the seeds, or [] if no point was chosen."""
     texts = []
     for point, settings in enumerate(point_texts(choice.grid)):
         seeds = [seed for seed, chosen in choice.points.items() if chosen == point]
@@ -238,7 +213,6 @@ def choice_notes(choice: PointChoice) -> list[str]:
 
 
 def failure_notes(choice: PointChoice) -> list[str]:
-    """Return a note on the grid points where trials diverged or collapsed, or []."""
     grid = choice.grid
     counts = grid.failed.sum(axis=0)
     texts = []
@@ -254,7 +228,6 @@ def failure_notes(choice: PointChoice) -> list[str]:
 
 
 def point_texts(grid: TuningGrid) -> list[str]:
-    """Return the settings of each grid point, such as "lr 0.001"."""
     texts = []
     for values in itertools.product(*grid.tune.values()):
         texts.append(", ".join(f"{name} {value}" for name, value in zip(grid.tune, values, strict=True)))
@@ -262,7 +235,6 @@ def point_texts(grid: TuningGrid) -> list[str]:
 
 
 def end_note(end: GridEnd) -> str:
-    """Return the note on a chosen end of the grid, with the value to add to the grid if there is one."""
     add = ""
     if end.beyond is not None:
         add = f"; add {end.setting} {end.beyond} to the grid"
@@ -271,11 +243,7 @@ def end_note(end: GridEnd) -> str:
     return f"{end.setting} {end.value}, at the edge of the grid, ties with {end.inner}{add}"
 
 
-# -- notes on the whole study ------------------------------------------------------------------------------------------
-
-
 def study_notes(study: StudyResults) -> list[str]:
-    """Return the notes on the whole study, including the notes of its plan."""
     plan = study.plan
     notes = [*trial_notes.provenance_notes(study.columns), *trial_notes.import_notes(study.columns), *plan.notes]
     seeds = len(plan.seeds)
@@ -287,7 +255,6 @@ def study_notes(study: StudyResults) -> list[str]:
 
 
 def race_notes(study: StudyResults) -> list[str]:
-    """Return notes on what the study's race saved, and on how it is judged, or [] if it is no race."""
     if not study.plan.race:
         return []
     return [
@@ -297,7 +264,7 @@ def race_notes(study: StudyResults) -> list[str]:
 
 
 def start_notes(study: StudyResults) -> list[str]:
-    """Return a note with the 5-shot accuracy of the weights that arms start from, by stage, or []."""
+    """Return a note with the 5-shot accuracy of the weights that arms start from, by stage."""
     if START not in study.columns:
         return []
     arms = study.plan.arms_by_name
@@ -310,7 +277,6 @@ def start_notes(study: StudyResults) -> list[str]:
 
 
 def look_notes(plan: Plan) -> list[str]:
-    """Return notes on the looks and how p is corrected for them, or [] if it is not corrected."""
     counted = [looks.looks((contrast, plan)) for contrast in looks.planned_contrasts(plan).values()]
     most = max(counted, key=len, default=[])
     if [look.factor for look in most] in ([], [1]):
@@ -326,7 +292,7 @@ def look_notes(plan: Plan) -> list[str]:
 
 
 def correction_text(counted: Sequence[Look], what: str) -> str:
-    """Return how p is corrected for looks, as text. what: the looks, "tables" or "comparisons"."""
+    """Return how p is corrected for looks. what: the looks, "tables" or "comparisons"."""
     products = []
     for look in counted:
         seeds = " and ".join(map(str, map(len, look.seeds)))

@@ -92,7 +92,6 @@ def growth_record(size: str, growth: Growth | str) -> SizeGrowth:
 
 
 def as_grids(table: Table) -> Iterator[Grid]:
-    """Yield the laws, and the best sizes, as tables of text."""
     if table.scaling is None:
         return
     metric = table.plan.primary_metric
@@ -131,7 +130,6 @@ def law_grid(plan: Plan, laws: Sequence[ScalingLaw], metric: Metric) -> Grid:
 
 
 def law_notes(law: ScalingLaw) -> list[str]:
-    """Return notes on what a law's seeds leave open."""
     notes = []
     if law.c_ci95 and law.c_ci95[0] == 0:
         notes.append("c may be 0, so b depends on what c is: b if c = 0 is the better known one")
@@ -166,7 +164,7 @@ def best_grid(plan: Plan, fits: Scaling) -> Grid:
 
 
 def growth_sentence(growth: SizeGrowth, name: str, write: Callable[..., str] = TWO_DECIMALS) -> str:
-    """Return the power law of a best size, or why there is none. name: of the size. write: formats a number."""
+    """Return the power law of a best size, or why there is none. name: of the size."""
     if growth.exponent is None:
         return f"No power law of the best {name}: {growth.why}."
     exponent = with_interval(growth.exponent, growth.ci95, write)
@@ -175,7 +173,7 @@ def growth_sentence(growth: SizeGrowth, name: str, write: Callable[..., str] = T
 
 
 def best_text(best: BestSize) -> str:
-    """Return the best size with its interval, of which an end beyond the sizes is only a bound, such as "<16"."""
+    """Return the best size with its interval, whose end beyond the sizes is a bound, such as "<16"."""
     if best.best is None:
         return ABSENT
     if best.ci95 is None:
@@ -189,10 +187,8 @@ def best_text(best: BestSize) -> str:
 
 
 def number_text(size: float) -> str:
-    """Return a size with three digits, such as "49.0", or with a suffix, such as "86.6M"."""
     return count_text(round(size)) if size >= 1000 else f"{size:#.3g}".removesuffix(".")
 
 
 def with_interval(value: float | None, interval: Interval | None, write: Callable[..., str]) -> str:
-    """Return a number with its interval, such as "0.31 [0.24, 0.40]". write: formats a number."""
     return f"{write(value)} {interval_text(interval, write)}".strip()

@@ -50,7 +50,6 @@ def time_text(time: str) -> str:
 
 
 def first_start(study: StudyResults, seal: Seal) -> str:
-    """Return when the first sealed trial with a result began, or "" if that is unknown."""
     times = []
     for trial in rows_of(study.columns):
         if trial["status"] in ("finished", "diverged") and trial["id"] in seal.declaration.ids and trial["started"]:
@@ -59,7 +58,6 @@ def first_start(study: StudyResults, seal: Seal) -> str:
 
 
 def differences(study: StudyResults, seal: Seal) -> list[str]:
-    """Return what differs from a seal, in sentences without an end."""
     declared = seal.declaration
     texts = [*declared_differences(study.plan, declared), *arm_differences(study.plan, declared)]
     if dict(verdict.rules()) != seal.tests:
@@ -75,10 +73,9 @@ def declared_differences(plan: Plan, declared: Declaration) -> list[str]:
     if arm_declared(declared, plan.baseline_arm) == declared.baseline:
         del now["baseline"]  # whatever it is called
     texts = [f"{name} {text}, sealed {then[name]}" for name, text in now.items() if text != then[name]]
-    if declared.grows != plan.grows:
-        texts.append(f"grows {str(plan.grows).lower()}, sealed {str(declared.grows).lower()}")
-    if declared.race != plan.race:
-        texts.append(f"race {str(plan.race).lower()}, sealed {str(declared.race).lower()}")
+    for name in ("grows", "race"):
+        if getattr(declared, name) != getattr(plan, name):
+            texts.append(f"{name} {str(getattr(plan, name)).lower()}, sealed {str(getattr(declared, name)).lower()}")
     added_claims = [claim for claim in plan.claims if claim not in declared.claims]
     claims_left_out = [claim for claim in declared.claims if claim not in plan.claims]
     if added_claims:
@@ -95,10 +92,7 @@ def declared_differences(plan: Plan, declared: Declaration) -> list[str]:
 
 
 def arm_differences(plan: Plan, declared: Declaration) -> list[str]:
-    """Return texts on arms that were added or left out, or have another baseline, or other settings, data or code.
-
-    Arms are known by the ids of their trials.
-    """
+    """Return texts on arms added, left out or changed. Arms are known by the ids of their trials."""
     names = {arm.name: arm_declared(declared, arm) for arm in plan.arms}
     added: list[str] = []
     edited: list[str] = []
@@ -126,7 +120,6 @@ def arm_differences(plan: Plan, declared: Declaration) -> list[str]:
 
 
 def code_differences(study: StudyResults, seal: Seal) -> list[str]:
-    """Return texts on sealed trials with results that other code trained."""
     sources: dict[str, int] = {}
     plugins: dict[str, None] = {}
     for trial in rows_of(study.columns):

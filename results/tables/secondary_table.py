@@ -17,7 +17,6 @@ UNTESTED = f"{ABSENT}: not tested"
 
 
 def as_grid(table: Table) -> Grid:
-    """Return the secondary metrics as a table of text: a mean, a difference and a verdict for each."""
     metrics = list(map(table.plan.metric_named, table.plan.secondary_metrics))
     grid = Grid(
         title=f"{table.plan.name}: Secondary metrics",
@@ -53,7 +52,6 @@ def shows_dominance(table: Table) -> bool:
 
 
 def dominance_text(row: Row) -> str:
-    """Return whether another arm dominates, such as "dominated by pool=gap" or "not dominated"."""
     if not row.dominated_by:
         return "not dominated"
     first, *others = map(current_style().label, row.dominated_by)
@@ -64,7 +62,6 @@ def dominance_text(row: Row) -> str:
 
 
 def metric_cells(row: Row, metric: Metric, judged: bool) -> list[Cell]:
-    """Return the cells of an arm in a metric. judged: whether there are verdicts."""
     result = row.secondary[metric.name]
     if metric.name in EXACT:
         count = None if result.mean is None else int(result.mean)
@@ -87,7 +84,6 @@ def verdict_text(row: Row, result: SecondaryResult) -> str:
 
 
 def captions(table: Table, metrics: Sequence[Metric]) -> list[str]:
-    """Return what the numbers are, how they are tested, and why differences are not tested."""
     named = ", ".join(f"{metric_label(metric)}{unit_suffix(metric)}" for metric in metrics)
     first = metric_label(table.plan.primary_metric)
     lines = [f"{named}; {INTERVALS}."]
@@ -111,7 +107,6 @@ def captions(table: Table, metrics: Sequence[Metric]) -> list[str]:
 
 
 def csv_cells(row: Row, names: Iterable[str]) -> dict[str, Any]:
-    """Return column -> value of an arm's secondary metrics for a CSV file. names: those of all rows."""
     cells: dict[str, Any] = {}
     for name in names:
         result = row.secondary.get(name, SecondaryResult(n=0, mean=None))

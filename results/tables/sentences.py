@@ -65,20 +65,15 @@ def is_from_earlier_look(row: Row) -> bool:
 
 
 def contains_zero(row: Row) -> bool:
-    """Return whether an interval of the difference contains 0."""
     return any(low <= 0 <= high for low, high in intervals(row))
 
 
 def intervals(row: Row) -> list[Interval]:
-    """Return the difference's intervals: over seeds and, where known, over seeds and images."""
     return list(filter(None, [row.delta_ci95, row.delta_ci95_images]))
 
 
 def bound_text(intervals: Iterable[Interval], metric: Metric, source: str = " (95% CI)") -> str:
-    """Return text on the largest difference that the intervals allow, or on the lack of a bound.
-
-    source: text that names the intervals.
-    """
+    """Return text on the largest difference that the intervals allow. source: text that names them."""
     ends = [abs(end) for end in itertools.chain.from_iterable(intervals)]
     largest = max(ends, default=metric.largest_difference)
     if largest >= metric.largest_difference:
@@ -102,14 +97,13 @@ def diverged_text(reached: Row | Reached) -> str:
 
 
 def verdict_text(verdict: str | None, missing: str) -> str:
-    """Return a verdict in words, such as "not resolved", or the text `missing` for None."""
     if verdict is None:
         return missing
     return verdict.replace("-", " ")
 
 
 def row_verdict(row: Row, missing: str) -> str:
-    """Return the verdict of an arm in words, "stopped, not resolved" if a race stopped it so, or `missing` for None."""
+    """Return an arm's verdict in words, "stopped, not resolved" if a race stopped it so, or `missing`."""
     stopped = "stopped, " if row.stopped and row.verdict == UNRESOLVED else ""
     return stopped + verdict_text(row.verdict, missing)
 
@@ -125,10 +119,7 @@ def untested_reason(row: Row) -> str:
 
 
 def answer(table: Table) -> str:
-    """Return the study's answer as text, with its verdicts if the table is judged.
-
-    In a tuned study, the text describes the tuned arms and counts the verdicts on the other arms.
-    """
+    """Return the study's answer as text. In a tuned study, it describes the tuned arms and counts the others."""
     over, planned = progress(table)
     start = f"On {setting_text(table.plan)}, {count_text(untuned_rows(table))}"
     if over < planned:
@@ -148,7 +139,6 @@ def answer(table: Table) -> str:
 
 
 def first_declared_text(rows: Sequence[Row]) -> str:
-    """Return a sentence with the verdicts that what was declared first would give, or "" if none differs."""
     texts = first_declared_verdicts(rows)
     if not texts:
         return ""
@@ -156,7 +146,7 @@ def first_declared_text(rows: Sequence[Row]) -> str:
 
 
 def first_declared_verdicts(rows: Iterable[Row]) -> list[str]:
-    """Return arms with their verdicts under what was declared first, such as "pool=gap not resolved", if others now."""
+    """Return arms whose verdicts were others under what was declared first, with those verdicts."""
     texts = []
     for row in rows:
         if row.is_judged_anew:
@@ -165,10 +155,7 @@ def first_declared_verdicts(rows: Iterable[Row]) -> list[str]:
 
 
 def clauses(rows: Sequence[Row], table: Table) -> str:
-    """Return one clause per combination of verdict, baseline and reason for having no test, joined by semicolons.
-
-    Clauses are in the order of verdicts. A baseline whose name has several settings is written out only the first time.
-    """
+    """Return a clause per verdict, baseline and reason for having no test. A long baseline is named once."""
     groups: dict[tuple[int, str, str], list[Row]] = defaultdict(list)
     for row in rows:
         reason = row_verdict(row, "")
@@ -188,7 +175,7 @@ def clauses(rows: Sequence[Row], table: Table) -> str:
 
 
 def verdict_counts(rows: Sequence[Row]) -> str:
-    """Return how many rows have each verdict, or none, as text, such as "2 worse, 1 without a verdict"."""
+    """Return verdict counts as text, such as "2 worse, 1 without a verdict"."""
     ordered = sorted(rows, key=lambda row: (ORDER.index(row.verdict), row.stopped > 0))
     counts = Counter(row_verdict(row, "without a verdict") for row in ordered)
     return ", ".join(f"{count} {words}" for words, count in counts.items())
@@ -199,7 +186,7 @@ def is_tuned(row: Row, table: Table) -> bool:
 
 
 def clause(rows: Sequence[Row], table: Table, baseline: str) -> str:
-    """Return the description of rows sharing a verdict and a baseline. baseline: what the text calls the baseline."""
+    """Return the description of rows sharing a verdict and a baseline. baseline: its name in the text."""
     first = rows[0]
     metric = table.plan.primary_metric
     name = name_parts(first)
@@ -216,7 +203,6 @@ def clause(rows: Sequence[Row], table: Table, baseline: str) -> str:
 
 
 def difference_list(rows: Sequence[Row], metric: Metric) -> str:
-    """Return arms with their differences as text, or only the smallest and largest of more than NAMED."""
     if len(rows) <= NAMED:
         return ", ".join(named_difference(row, metric) for row in rows)
     smallest = min(rows, key=lambda row: abs(row.delta or 0.0))
@@ -231,7 +217,7 @@ def named_difference(row: Row, metric: Metric) -> str:
 
 
 def arm_list(rows: Sequence[Row]) -> str:
-    """Return arms as text, such as "stem=conv at data_fraction=0.1". Entries beyond 2 * NAMED are only counted."""
+    """Return arms as text, such as "stem=conv at data_fraction=0.1". Many entries are only counted."""
     points: dict[str, list[str]] = defaultdict(list)
     for row in rows:
         name = name_parts(row)
@@ -259,11 +245,7 @@ class NameParts(NamedTuple):
 
 
 def name_parts(row: Row) -> NameParts:
-    """Return the parts of an arm's name.
-
-    The point has the settings that both names end with, without tuned settings: "data_fraction=0.1" for the arm
-    "stem=conv,data_fraction=0.1" with the baseline "stem=patch,data_fraction=0.1".
-    """
+    """Return the parts of an arm's name. The point has the settings, not tuned, that both names end with."""
     change = row.arm.split(",")
     baseline = row.baseline.split(",")
     point = list[str]()
@@ -283,10 +265,7 @@ def setting_text(plan: Plan) -> str:
 
 
 def setting_parts(plan: Plan) -> list[str]:
-    """Return the parts of a setting's name: the data and recipe, then the overrides that the first part does not name.
-
-    Overrides of how trials run are left out.
-    """
+    """Return the data and recipe, and the overrides, besides those of how trials run, that they do not name."""
     data = plan.data
     learned = learned_settings(plan.overrides, plan.trainable)
     setting = plan.recipe
@@ -299,14 +278,13 @@ def setting_parts(plan: Plan) -> list[str]:
 
 
 def pairing(plan: Plan) -> str:
-    """Return whether differences are paired, as text. Who knows what a seed governs in code of others."""
+    """Return whether differences are paired, as text. Other code may govern by a seed what it likes."""
     if not plan.is_paired:
         return "unpaired (Welch)"
     return "paired by seed number" if plan.trainable or plan.paired else "paired by seed"
 
 
 def pairing_text(table: Table) -> str:
-    """Return what pairing by seed brought, or "" if it is unknown."""
     gain = table.pairing
     if gain is None:
         return ""
@@ -319,7 +297,7 @@ def pairing_text(table: Table) -> str:
 
 
 def variance_text(table: Table) -> str:
-    """Return how much of the differences' variance comes from seeds and from test images, or "" if it is unknown."""
+    """Return how much of the differences' variance comes from seeds and test images, if that is known."""
     shares = [row.images_share for row in table.rows if row.images_share is not None]
     if not shares or table.plan.split is None:
         return ""
@@ -336,7 +314,6 @@ def variance_text(table: Table) -> str:
 
 
 def interim_text(table: Table) -> str:
-    """Return a warning such as "Interim: 12 of 20 planned trials done, ...", or "" if the table is not interim."""
     if not table.interim:
         return ""
     over, planned = progress(table)
@@ -344,28 +321,23 @@ def interim_text(table: Table) -> str:
 
 
 def interim_meaning(judged: bool) -> str:
-    """Return what interim results mean for verdicts. judged: whether they are given."""
     if judged:
         return "a verdict says what it would be now"
     return "so there is no verdict (--interim shows it)"
 
 
 def progress(table: Table) -> tuple[int, int]:
-    """Return (number of trials that diverged or finished with the metric, number of planned trials).
-
-    Trials that a race left out are not counted.
-    """
+    """Return (trials that ended with a result, planned trials), without those that a race left out."""
     rows = untuned_rows(table)
     return sum(row.ended_trials for row in rows), sum(row.planned - row.stopped for row in rows)
 
 
 def untuned_rows(table: Table) -> list[Row]:
-    """Return the rows except tuned arms, because their trials belong to other rows too."""
-    return [row for row in table.rows if not is_tuned(row, table)]
+    return [row for row in table.rows if not is_tuned(row, table)]  # whose trials belong to other rows too
 
 
 def departure_text(table: Table) -> str:
-    """Return text such as "Unlike the recipe, the baseline has steps 500, optimizer sgd.", or "" if nothing differs."""
+    """Return text such as "Unlike the recipe, the baseline has steps 500, optimizer sgd.", or ""."""
     texts = []
     for name, settings in table.departures.items():
         changed = ", ".join(f"{key} {value}" for key, value in settings.items())
@@ -376,7 +348,6 @@ def departure_text(table: Table) -> str:
 
 
 def count_text(rows: Sequence[Row]) -> str:
-    """Return the number of finished seeds as "n = 5 seeds per arm", or "n = 3 to 5 ..." if the arms differ."""
     counts = sorted({row.n for row in rows})
     text = amount_text(counts[-1], "seed")
     if len(counts) > 1:

@@ -55,7 +55,9 @@ INTERIM = "no verdict before all planned trials are done"
 def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = False, simultaneous: bool = False) -> Table:
     """Return the table of a study, with notes on its seal and warnings about what was declared after results.
 
-    The arguments and errors are those of `table_of_plan`.
+    besides: further metrics. interim: whether to give verdicts before all planned trials are done. simultaneous:
+    whether to add intervals that hold for all differences of a family at once. Raises ValueError if no trial has a
+    further metric, or if a claim cannot be parsed.
     """
     declared_now = replace(table_of_plan(study, besides, interim, simultaneous), scaling=scaling_table.record(study))
     judged = declared_first.with_warnings(declared_now, study, lambda other: table_of_plan(other, (), interim))
@@ -67,12 +69,7 @@ def table(study: StudyResults, besides: Sequence[str] = (), interim: bool = Fals
 def table_of_plan(
     study: StudyResults, besides: Sequence[str] = (), interim: bool = False, simultaneous: bool = False
 ) -> Table:
-    """Return the table of a study as its plan declares it now, with accuracies as fractions.
-
-    besides: further metrics. interim: whether to give verdicts before all planned trials are done. simultaneous:
-    whether to add intervals that hold for all differences of a family at once. Raises ValueError if no trial has a
-    further metric, or if a claim cannot be parsed.
-    """
+    """Return the table of a study as its plan declares it now. The arguments and errors are those of `table`."""
     study = race.with_stops(study)
     tuned, choices = tuning.with_tuned(study)
     plan = with_tuning_notes(tuned.plan, choices)
@@ -89,8 +86,11 @@ def table_of_plan(
     at_once: dict[str, Interval | None] = {}
     if simultaneous:
         at_once = simultaneous_intervals(contrasts.values(), plan)
+    usual = notes.usual_deviation(contrasts.values())
     rows = []
-    for row in compared_rows(arm_rows, contrasts, judged):
+    for row in arm_rows:
+        if row.arm in contrasts:
+            row = row_with_contrast(row, contrasts[row.arm], judged, usual)
         in_further = secondary_results(row, in_secondary, plan, judged)
         row = replace(row, secondary=in_further, dominated_by=dominating.get(row.arm))
         rows.append(replace(row, delta_ci95_simultaneous=at_once.get(row.arm)))
@@ -119,7 +119,6 @@ def table_of_plan(
 
 
 def with_tuning_notes(plan: Plan, choices: Mapping[str, PointChoice]) -> Plan:
-    """Return the plan with notes on the choice of each tuned arm."""
     arms = []
     for arm in plan.arms:
         if arm.name in choices:
@@ -129,7 +128,7 @@ def with_tuning_notes(plan: Plan, choices: Mapping[str, PointChoice]) -> Plan:
 
 
 def note_subjects(plan: Plan, arm_rows: Sequence[Row], rows: Sequence[Row]) -> NoteSubjects:
-    """Return which footnotes are about arms, differences and columns. arm_rows: the rows without differences."""
+    """Return which footnotes are about arms, differences and columns. arm_rows: without differences."""
     arm_notes: dict[str, None] = {}
     of_arms: dict[str, None] = {}
     every: dict[str, None] = {}
@@ -143,19 +142,14 @@ def note_subjects(plan: Plan, arm_rows: Sequence[Row], rows: Sequence[Row]) -> N
 
 
 def is_unfinished(arms: Collection[ArmResults]) -> bool:
-    """Return whether any planned trial has neither diverged nor finished with a value of the study's metric.
+    """Return whether any planned trial has neither diverged nor finished with the metric.
 
-    A failed trial is unfinished. A verdict before all trials are over would be an extra interim look at the data. The
-    trials of a tuned arm belong to other arms. Those that a race left out are not awaited.
+    A failed trial is unfinished, as a verdict before the end is another look. Tuned arms share trials with others.
     """
     return any(arm.choice is None and len(arm.over) + arm.count(race.STOPPED) < len(arm.outcomes) for arm in arms)
 
 
-# -- rows --------------------------------------------------------------------------------------------------------------
-
-
 def rows_of_arms(arms: Collection[ArmResults], study: StudyResults, besides: Sequence[str]) -> list[Row]:
-    """Return a row for each arm, without differences. Raises ValueError for a further metric without values."""
     further = {}
     for metric in besides:
         if metric not in study.numbers:
@@ -172,7 +166,6 @@ def rows_of_arms(arms: Collection[ArmResults], study: StudyResults, besides: Seq
 
 
 def arm_row(results: ArmResults, plan: Plan) -> Row:
-    """Return the row of an arm, without the difference from its baseline."""
     arm = results.arm
     mean = results.sample.mean
     texts = [*arm.notes, *trial_notes.absence_notes(results, plan)]
@@ -204,22 +197,8 @@ def arm_row(results: ArmResults, plan: Plan) -> Row:
     )
 
 
-def compared_rows(arm_rows: Sequence[Row], contrasts: Mapping[str, Contrast], judged: bool) -> list[Row]:
-    """Return the rows with their differences from the baseline."""
-    usual = notes.usual_deviation(contrasts.values())
-    rows = []
-    for row in arm_rows:
-        if row.arm in contrasts:
-            row = row_with_contrast(row, contrasts[row.arm], judged, usual)
-        rows.append(row)
-    return rows
-
-
 def row_with_contrast(row: Row, contrast: Contrast, judged: bool, usual: float) -> Row:
-    """Return an arm's row with its difference from the baseline and, only if `judged`, p values and a verdict.
-
-    usual: see `notes.outlier_notes`.
-    """
+    """Return an arm's row with its difference and, only if `judged`, its verdict. usual: of all deviations."""
     own = contrast.pair.own
     plan = contrast.pair.plan
     difference = own.mean
@@ -255,7 +234,7 @@ def row_with_contrast(row: Row, contrast: Contrast, judged: bool, usual: float) 
 def secondary_results(
     row: Row, in_metrics: Sequence[SecondaryMetric], plan: Plan, judged: bool
 ) -> dict[str, SecondaryResult]:
-    """Return secondary metric -> an arm's result in it, in the plan's order. row: the arm in the first metric."""
+    """Return secondary metric -> an arm's result in it. row: the arm in the first metric."""
     results = {name: exact_result(name, row, plan) for name in plan.secondary_metrics if name in EXACT}
     for in_metric in in_metrics:
         mean = in_metric.samples[row.arm].mean
@@ -267,7 +246,6 @@ def secondary_results(
 
 
 def exact_result(name: str, row: Row, plan: Plan) -> SecondaryResult:
-    """Return an arm's parameters or FLOPs, which no seed changes."""
     value = row.value(name)
     of_baseline = getattr(plan.arms_by_name[row.baseline], name)
     if row.arm == row.baseline or value is None or of_baseline is None:
@@ -278,7 +256,7 @@ def exact_result(name: str, row: Row, plan: Plan) -> SecondaryResult:
 def compared_result(
     result: SecondaryResult, in_metric: SecondaryMetric, row: Row, plan: Plan, judged: bool
 ) -> SecondaryResult:
-    """Return the result with its difference and, only if the first metric opened it, its p values and verdict."""
+    """Return the result with its difference and, only if the first metric opened it, its verdict."""
     contrast = in_metric.contrasts[row.arm]
     difference = contrast.pair.own.mean
     pairs = difference.n if plan.is_paired else None
@@ -296,7 +274,6 @@ def compared_result(
 
 
 def difference_notes(contrast: Contrast, word: str | None) -> list[str]:
-    """Return the notes on an arm's difference from its baseline. word: the verdict, or None."""
     own = contrast.pair.own
     texts = []
     is_paired = contrast.pair.plan.is_paired
@@ -326,7 +303,6 @@ def difference_notes(contrast: Contrast, word: str | None) -> list[str]:
 
 
 def withheld_notes(contrasts: Mapping[str, Contrast]) -> list[str]:
-    """Return notes on why no arm is called equivalent to a baseline, with its name if there are several."""
     ties = {contrast.baseline.name: contrast.tie for contrast in contrasts.values()}
     texts = []
     for name, tie in ties.items():
@@ -336,11 +312,7 @@ def withheld_notes(contrasts: Mapping[str, Contrast]) -> list[str]:
     return texts
 
 
-# -- averages, interactions and claims ---------------------------------------------------------------------------------
-
-
 def average_record(judged: JudgedAverage) -> AverageRow:
-    """Return an arm averaged over data sets as a record."""
     names = [arm.name for arm in judged.arms]
     row = AverageRow(arm=judged.name, arms=names, n=judged.mean.n, mean=judged.mean.value, ci95=judged.mean.interval())
     if judged.pair is None:
@@ -363,7 +335,6 @@ def average_record(judged: JudgedAverage) -> AverageRow:
 
 
 def average_notes(judged: JudgedAverage, pair: tuned_pairs.Pair) -> list[str]:
-    """Return the notes on an average difference, as of `difference_notes`."""
     difference = pair.own
     texts = []
     if difference.mean.se is None:
@@ -398,7 +369,6 @@ def interaction_record(judged: JudgedInteraction) -> InteractionRow:
 
 
 def claim_record(judged: JudgedClaim) -> Claim:
-    """Return a claim with the difference that its test is about."""
     text = " ".join(judged.parts)
     note = notes.claim_note(judged)
     test = judged.test

@@ -23,10 +23,7 @@ Trial = tuple[str, int]  # arm, seed
 
 
 def absence_notes(arm: ArmResults, plan: Plan) -> list[str]:
-    """Return notes on trials that lack the metric, collapsed, have damaged files, or ran on suspect hardware.
-
-    If a trial diverged or collapsed, a note has the rate among trials that diverged or have the metric.
-    """
+    """Return notes on trials without the metric, collapsed, or with a result in doubt, and their rate."""
     seeds_by_absence: dict[str, list[int]] = defaultdict(list)
     for trial in arm.outcomes:
         text = absence_text(trial, plan)
@@ -46,7 +43,7 @@ def absence_notes(arm: ArmResults, plan: Plan) -> list[str]:
 
 
 def absence_text(trial: TrialOutcome, plan: Plan) -> str:
-    """Return the state of a trial with its reason, such as "failed: ...", or "" for one that needs no note."""
+    """Return the state of a trial with its reason, such as "failed: ...", or "" if it needs no note."""
     state = trial.status
     reason = trial.reason
     if state == "finished" and not trial.has_metric:
@@ -66,7 +63,6 @@ def absence_text(trial: TrialOutcome, plan: Plan) -> str:
 
 
 def retry_warnings(study: StudyResults) -> list[str]:
-    """Return a warning that names the trials that were trained again after they had diverged, or []."""
     seeds: dict[str, list[int]] = defaultdict(list)
     for arm, seed, count in zip(*map(study.columns.__getitem__, ("arm", "seed", "retried_diverged")), strict=True):
         if not math.isnan(count):
@@ -78,14 +74,8 @@ def retry_warnings(study: StudyResults) -> list[str]:
     return [f"{trials} diverged and may have been trained again, by ablate retry --diverged: {named}"]
 
 
-# -- provenance --------------------------------------------------------------------------------------------------------
-
-
 def provenance_notes(columns: Mapping[str, Sequence[Any]]) -> list[str]:
-    """Return a note for each field whose known value differs between ended trials, or between a trial's attempts.
-
-    columns: name -> the value in each trial.
-    """
+    """Return a note for each field whose known value differs between ended trials or attempts."""
     whole = Counter[str]()
     groups: dict[str, dict[str, list[Trial]]] = {}  # field -> known value -> trials
     for trial in rows_of(columns):
@@ -104,17 +94,15 @@ def provenance_notes(columns: Mapping[str, Sequence[Any]]) -> list[str]:
 
 
 def import_notes(trials: Mapping[str, Sequence[Any]]) -> list[str]:
-    """Return a note for each file from which trials were merged: how many, and its name and hash."""
     counted = Counter(text for text in trials["imported"] if text)
     total = len(trials["imported"])
     return [f"{number} of {total} trials were imported from {origin}" for origin, number in counted.items()]
 
 
 def comparable_fields(trial: Mapping[str, Any]) -> dict[str, str]:
-    """Return field -> value, for the fields of a trial that should be equal in all trials; "" means unknown.
+    """Return field -> value for what should be equal in all trials; "" means unknown.
 
-    Only a trial that loaded a plug-in has its field, as a shared baseline may be trained without it. So it is with the
-    data of an eval.
+    Plug-ins and data of evals count only where a trial has them, as a shared baseline may be trained without.
     """
     fields = {"code": source_digest(trial["code"])}
     for name in COMPARABLE:
@@ -138,10 +126,6 @@ def source_digest(code: str) -> str:
 
 
 def difference_note(name: str, trials_by_text: Mapping[str, Sequence[Trial]], whole: Mapping[str, int]) -> str:
-    """Return the note on a field, such as "code differs between trials: a1b2 (18), c3d4 (position=none seed 3)".
-
-    trials_by_text: known value -> trials. whole: arm -> number of ended trials.
-    """
     most, *rest = sorted(trials_by_text, key=lambda text: (-len(trials_by_text[text]), text))
     parts = [f"{most} ({len(trials_by_text[most])})"]
     for text in rest:
@@ -150,7 +134,7 @@ def difference_note(name: str, trials_by_text: Mapping[str, Sequence[Trial]], wh
 
 
 def trials_text(trials: Iterable[Trial], whole: Mapping[str, int]) -> str:
-    """Return trials as text, such as "position=none seed 3; all of position=2d". whole: arm -> number of trials."""
+    """Return trials as text, such as "position=none seed 3; all of position=2d". whole: arm -> number."""
     seeds: dict[str, list[int]] = defaultdict(list)
     for arm, seed in trials:
         seeds[arm].append(seed)
