@@ -26,12 +26,10 @@ IN_UNITS = ["mean", "low", "high", "delta", "delta_low", "delta_high", "publishe
 
 
 def styled_metric_name(metric: Metric) -> str:
-    """Return the label that the style gives a metric, by default the metric's readable name."""
     return current_style().labels.get(metric.name) or re.sub("^val ", "validation ", metric.title)
 
 
 def metric_label(metric: Metric) -> str:
-    """Return the axis label of a metric with its unit, such as "test accuracy (%)"."""
     return f"{styled_metric_name(metric)} ({metric.unit})" if metric.unit else styled_metric_name(metric)
 
 
@@ -42,20 +40,17 @@ def x_setting(plan: Plan) -> str:
 
 
 def is_number(value: object) -> bool:
-    """Return whether a value is a real number and not a boolean."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def arms_frame(study: StudyResults, table: Table) -> pd.DataFrame:
-    """Return a data frame with a row per arm, in the style's order.
+    """Return a data frame with a row per arm, in the style's order, with metrics in display units.
 
-    Columns: the fields of `Row`, planned_arm (the arm in the plan), label, x (value of `x_setting`, by default the
-    arm's name), at (x as a float if all are numbers, else its index), tick (the style's label of x, or ""), series and
-    line (name and label of the other settings), reference (whether the arm is a baseline), gap ("1 diverged, 2
-    missing", or "" if no trial is absent), word (see `verdict_word`), and earlier (whether the verdict is from an
-    earlier look). low and high are the 95% interval of the mean, delta_low and delta_high that of the difference delta.
-    Metrics are in display units. Unknown numbers are NaN, and so are the intervals of fewer than FEWEST seeds. A
-    missing verdict is "".
+    Columns: the fields of `Row`, planned_arm, label, x (value of `x_setting`, by default the arm's name), at (x as a
+    float if all are numbers, else its index), tick (the style's label of x), series and line (name and label of the
+    other settings), reference (whether the arm is a baseline), gap ("1 diverged, 2 missing"), word (see
+    `verdict_word`), earlier (whether the verdict is from an earlier look), and ends of the 95% intervals. Unknown
+    numbers are NaN, and so are the intervals of fewer than FEWEST seeds.
     """
     rows = table.rows_by_arm
     ordered = sorted(study.plan.arms, key=lambda arm: current_style().rank(arm.name))
@@ -68,7 +63,6 @@ def arms_frame(study: StudyResults, table: Table) -> pd.DataFrame:
 
 
 def arm_record(arm: Arm, row: Row, plan: Plan) -> dict[str, Any]:
-    """Return one row of `arms_frame`, with metrics not yet in display units."""
     low, high = drawn_interval(row, row.ci95)
     delta_low, delta_high = drawn_interval(row, row.delta_ci95)
     x = x_setting(plan)
@@ -103,7 +97,7 @@ def drawn_interval(row: Row, interval: Interval | None) -> Interval:
 
 
 def verdict_word(row: Row) -> str:
-    """Return "baseline", or the verdict with the mark of an earlier look, or "" without a verdict."""
+    """Return "baseline", or the verdict with the mark of an earlier look, or ""."""
     if row.arm == row.baseline:
         return "baseline"
     word = row_verdict(row, "")
@@ -127,7 +121,7 @@ def series_name(arm: Arm, x: str, plan: Plan) -> str:
 
 
 def series_label(name: str, single: bool = True) -> str:
-    """Return the legend label of a series. single: whether one setting differs, so that "pool=gap" becomes "gap"."""
+    """Return the legend label of a series. single: whether one setting differs: "pool=gap" becomes "gap"."""
     label = current_style().label(name)
     if label != name:
         return label
@@ -138,15 +132,13 @@ def series_label(name: str, single: bool = True) -> str:
 
 
 def one_series_per_arm(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
-    """Return the frame with every arm as a separate series, or unchanged if the study has swept settings."""
-    if plan.curves:
+    if plan.curves:  # a line over the swept setting
         return frame
     labels = frame["arm"].map(partial(series_label, single=len(plan.factors) == 1))
     return frame.assign(series=frame["arm"], line=labels)
 
 
 def rows_of(frame: pd.DataFrame) -> Iterator[Any]:
-    """Yield the rows of a data frame as named tuples, with the columns as attributes."""
     return iter(frame.itertuples())
 
 
@@ -158,7 +150,7 @@ def seeds_frame(study: StudyResults, metric: Metric) -> pd.DataFrame:
 
 
 def evidence_text(frame: pd.DataFrame) -> str:
-    """Return what the markers of a figure show, such as "mean and 95% CI over 5 seeds; dots: single seeds"."""
+    """Return what markers show, such as "mean and 95% CI over 5 seeds; dots: single seeds"."""
     counts = sorted(set(frame["n"][frame["n"] > 0]))
     if not counts:
         return "no finished trial yet"
@@ -170,7 +162,6 @@ def evidence_text(frame: pd.DataFrame) -> str:
 
 
 def absence_lines(frame: pd.DataFrame) -> list[str]:
-    """Return a line for each of the first NAMED arms with unfinished seeds, and a line that counts any others."""
     short = frame[frame["n"] < frame["planned"]]
     lines = [f"{r.label}: {r.n} of {amount_text(r.planned, 'seed')} finished ({r.gap})" for r in rows_of(short[:NAMED])]
     if len(short) > NAMED:
@@ -179,7 +170,6 @@ def absence_lines(frame: pd.DataFrame) -> list[str]:
 
 
 def earlier_look_lines(frame: pd.DataFrame) -> list[str]:
-    """Return a line that names the arms with a verdict from an earlier look, or []."""
     names = ", ".join(frame["label"][frame["earlier"]])
     return [f"{EARLIER_LINE.removesuffix('.')}: {names}."] if names else []
 
@@ -190,5 +180,4 @@ def minus_text(value: float, digits: int = 1) -> str:
 
 
 def signed_text(value: float, digits: int = 1) -> str:
-    """Return a difference as text with a plus sign or a typographic minus sign."""
     return f"{value:+z.{digits}f}".replace("-", "\N{MINUS SIGN}")

@@ -92,7 +92,7 @@ def apply_style() -> Iterator[None]:
 
 
 def file_content(figure: Figure, format: str) -> bytes:
-    """Return a figure encoded as png, pdf or svg. Equal figures give equal bytes. Raises ValueError for others."""
+    """Return a figure encoded as png, pdf or svg. Raises ValueError for others."""
     if format not in UNSTAMPED:
         raise ValueError(f"format={format}: one of {', '.join(UNSTAMPED)}")
     stream = io.BytesIO()
@@ -101,12 +101,11 @@ def file_content(figure: Figure, format: str) -> bytes:
 
 
 def is_narrow(figure: Figure) -> bool:
-    """Return whether a figure is at most about one column wide."""
     return bool(figure.get_figwidth() < COLUMN + 1)
 
 
 def add_panels(figure: Figure, count: int, height: float, rows: int = 1) -> list[Axes]:
-    """Add `count` panels of `height` inches in `rows`, or stacked on a narrow page, and return their axes."""
+    """Add `count` panels of `height` inches in `rows`, or stacked on a narrow page."""
     columns = count // rows
     if is_narrow(figure):
         rows, columns = count, 1
@@ -115,27 +114,23 @@ def add_panels(figure: Figure, count: int, height: float, rows: int = 1) -> list
 
 
 def text_width(text: str, size: float) -> float:
-    """Return the approximate width of the longest line of a text in inches. size: font size in points."""
+    """Return the approximate width of a text's longest line in inches. size: font size in points."""
     longest = max(map(len, text.split("\n")))
     return longest * LETTER * size / 72
 
 
 def text_height(text: str, size: float) -> float:
-    """Return the height of a block of lines in inches, or 0 for an empty text. size: font size in points."""
     return len(text.splitlines()) * size * LEADING / 72
 
 
 def wrap_text(text: str, width: float, size: float) -> str:
-    """Return text broken into lines of about `width` inches, between words where possible. size: in points."""
+    """Return text broken into lines of about `width` inches. size: in points."""
     letters = int(width * 72 / (LETTER * size))
     return textwrap.fill(printable(text, "\n"), max(1, letters))
 
 
 def compose(figure: Figure, title: str, subtitle: str, notes: Sequence[str]) -> None:
-    """Add title, subtitle and notes to a figure, and enlarge it so that the axes keep their size.
-
-    The layout is then final. Tick labels that would overlap are rotated.
-    """
+    """Add title, subtitle and notes to a figure, enlarge it so that the axes keep their size, and fix the layout."""
     for text in figure.findobj(Text):  # an unprintable character would make an SVG file invalid
         text.set_text(printable(text.get_text(), "\n"))
     width, body = figure.get_size_inches()
@@ -160,7 +155,6 @@ def compose(figure: Figure, title: str, subtitle: str, notes: Sequence[str]) -> 
 
 
 def legends_height(figure: Figure) -> float:
-    """Return the height in inches that the legends above the panels need together. Panels in one row share theirs."""
     by_row: dict[int, float] = defaultdict(float)
     for ax in figure.axes:
         legend = ax.get_legend()
@@ -189,7 +183,6 @@ def freeze_layout(figure: Figure) -> None:
 
 
 def draw_legend(ax: Axes, title: str = "") -> None:
-    """Draw a legend above `ax`, in as many columns as fit. Without entries, draw its title."""
     figure = ax.get_figure(root=True)
     assert figure is not None
     handles, labels = ax.get_legend_handles_labels()

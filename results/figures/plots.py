@@ -38,7 +38,7 @@ GAP = 9.0  # points (1/72 inch) between crosses, as wide as the text above them
 
 
 def axis_name(field: str) -> str:
-    """Return the readable name of a setting for an axis label, such as "learning rate (pretrain)" for pretrain.lr."""
+    """Return a setting's name for an axis label, such as "learning rate (pretrain)" for pretrain.lr."""
     stage, _, rest = field.partition(".")
     if field in current_style().labels:
         return current_style().labels[field]
@@ -48,7 +48,7 @@ def axis_name(field: str) -> str:
 
 
 def set_swept_axis(frame: pd.DataFrame, ax: Axes, field: str, labels: Sequence[str]) -> None:
-    """Set up the horizontal axis of the setting `field`, with one of `labels` at each value of `at`, in order."""
+    """Set up the horizontal axis of the setting `field`. labels: of each value of `at`, in order."""
     ticks = sorted(set(frame["at"]))
     scale = "linear"
     name = axis_name(field)
@@ -61,7 +61,6 @@ def set_swept_axis(frame: pd.DataFrame, ax: Axes, field: str, labels: Sequence[s
 
 
 def tick_labels(frame: pd.DataFrame) -> list[str]:
-    """Return a wrapped label for each value of `at`, in increasing order."""
     places = rows_of(frame.drop_duplicates("at").sort_values("at"))
     return [wrap_text(row.tick or value_text(row.x), TICK, current_style().text) for row in places]
 
@@ -76,7 +75,6 @@ def value_text(value: Any) -> str:
 
 
 def scale_for(ticks: Sequence[float]) -> str:
-    """Return the scale that spaces increasing ticks more evenly: "log" or "linear"."""
     if len(ticks) < 2 or ticks[0] <= 0:
         return "linear"
     steps = np.diff(ticks)
@@ -99,7 +97,7 @@ def padded_limits(ticks: Sequence[float], log: bool) -> tuple[float, float]:
 def set_metric_axis(
     ax: Axes, metric: Metric, measured: Sequence[pd.Series], empty: str = "no finished trial yet"
 ) -> None:
-    """Set up the vertical axis of `ax` for values in display units. Without values, write `empty` in the panel."""
+    """Set up the vertical axis for values in display units. Without values, write `empty` in the panel."""
     ax.set_ylabel(metric_label(metric))
     values = pd.concat(measured).dropna()
     if values.empty:
@@ -111,7 +109,6 @@ def set_metric_axis(
 
 
 def metric_limits(metric: Metric, low: float, high: float, margin: float) -> tuple[float, float]:
-    """Return limits with a share `margin` of the range free on either side, but within the metric's range."""
     least, most = (end * metric.scale for end in metric.range)
     low = max(low, least)
     high = min(high, most)
@@ -124,7 +121,6 @@ def measured_columns(frame: pd.DataFrame, seeds: pd.DataFrame) -> Sequence[pd.Se
 
 
 def set_compute_axes(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, metric: Metric, label: str) -> None:
-    """Set up the axes of a plot over compute: `at` on a log scale, labeled `label`, and the metric."""
     set_metric_axis(ax, metric, measured_columns(frame, seeds))
     low, high = padded_limits(sorted(set(frame["at"])), log=True)
     ax.set(xscale="log", xlim=(low, high), xlabel=f"{label}, log scale")
@@ -132,12 +128,11 @@ def set_compute_axes(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, metric:
 
 
 def flops_unit(most: float) -> tuple[float, str]:
-    """Return (size, name) of the largest unit of FLOPs that is at most `most`, such as (1e9, "GFLOPs")."""
+    """Return (size, name) of the largest unit of FLOPs within `most`, such as (1e9, "GFLOPs")."""
     return next(((size, name) for size, name in FLOPS_UNITS.items() if most >= size), (1.0, "FLOPs"))
 
 
 def set_log_ticks(axis: Axis, low: float, high: float) -> None:
-    """Put three to seven ticks on a log axis: at multiples of powers of ten, or evenly spaced in a short range."""
     axis.set_minor_locator(NullLocator())
     axis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
     decades = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
@@ -149,14 +144,10 @@ def set_log_ticks(axis: Axis, low: float, high: float) -> None:
     axis.set_major_formatter(lambda tick, _: f"{tick:,g}")
 
 
-# -- series ------------------------------------------------------------------------------------------------------------
-
-
 def with_styles(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the frame with the columns colour, marker and dash, which are equal in all rows of a series.
+    """Return the frame with the columns colour, marker and dash of its series.
 
-    Colors that the user's style gives by name take precedence. Series of the same color differ in dashes and, except
-    baselines, in marker, as long as dashes and markers suffice.
+    Colors that the user's style gives by name take precedence. Series of one color differ in dashes and markers.
     """
     style = current_style()
     baselines = set(frame["series"][frame["reference"]])
@@ -176,19 +167,17 @@ def with_styles(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def series_rows(frame: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Yield the rows of each series, in ascending order of `at`."""
     for _, rows in frame.groupby("series", sort=False):
         yield rows.sort_values("at", kind="stable")
 
 
 def least_used(choices: Sequence[Any], first: int, used: Sequence[Any]) -> Any:
-    """Return the choice that is least frequent in `used`. Ties go to the first in cyclic order from index `first`."""
+    """Return the choice that is least frequent in `used`, the first in cyclic order from index `first`."""
     first %= len(choices)
     return min([*choices[first:], *choices[:first]], key=used.count)
 
 
 def marks_note(field: str) -> str:
-    """Return the note that explains filled and open markers. field: the setting on the horizontal axis."""
     name = axis_name(field).partition(" (")[0]
     return f"{filled_note(f' at the same {name}')} Open: equivalent, or not resolved."
 
@@ -200,7 +189,6 @@ def filled_note(where: str = "") -> str:
 def draw_over_axis(
     frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, metric: Metric, field: str, labels: Sequence[str] = ()
 ) -> None:
-    """Draw the metric over the setting `field`, and set up both axes. labels: tick labels, by default `tick_labels`."""
     set_swept_axis(frame, ax, field, labels or tick_labels(frame))
     set_metric_axis(ax, metric, measured_columns(frame, seeds))
     draw_lines(with_styles(frame), seeds, ax)
@@ -209,26 +197,20 @@ def draw_over_axis(
 def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> None:
     """Draw a line per series with means, intervals and seeds.
 
-    Markers at one position are drawn side by side. A stub joins each shifted marker to its line. Lines are
-    not shifted, as shifting steep lines could swap their order. A line breaks where an arm has no finished trial.
+    Markers at one position are side by side, each joined to its line by a stub. Shifted lines could swap their order.
     """
     aside = mark_offsets(frame, ax)
     for rows in series_rows(frame):
         draw_line(rows, ax)
         for points, shifted in rows.groupby(aside[rows.index]):
-            if points:
-                draw_stubs(shifted, ax, points)
+            stubs = shifted[shifted["mean"].notna() & bool(points)]
+            for row in rows_of(stubs):
+                stub = {"arrowstyle": "-", "color": row.colour, "linewidth": STUB, "shrinkA": 0, "shrinkB": 0}
+                ax.annotate("", (row.at, row.mean), (points, 0), textcoords="offset points", arrowprops=stub, zorder=2)
             draw_points(shifted, seeds, ax, points)
             draw_absences(shifted, ax, points)
         if frame["series"].nunique() > 1:
             add_legend_line(ax, rows, legend_entry(rows))
-
-
-def draw_stubs(rows: pd.DataFrame, ax: Axes, points: float) -> None:
-    """Draw a stub from the line to each marker that is shifted to the right by `points` points (1/72 inch)."""
-    for row in rows_of(rows[rows["mean"].notna()]):
-        stub = {"arrowstyle": "-", "color": row.colour, "linewidth": STUB, "shrinkA": 0, "shrinkB": 0}
-        ax.annotate("", (row.at, row.mean), (points, 0), textcoords="offset points", arrowprops=stub, zorder=2)
 
 
 def draw_line(rows: pd.DataFrame, ax: Axes) -> None:
@@ -236,16 +218,12 @@ def draw_line(rows: pd.DataFrame, ax: Axes) -> None:
 
 
 def add_legend_line(ax: Axes, rows: pd.DataFrame, label: str, **other: Any) -> None:
-    """Add an entry to the legend of `ax` in the style of the first row. other: overriding arguments of `plot`."""
     look = next(rows_of(rows))
     ax.plot([], [], **{"color": look.colour, "marker": look.marker, "linestyle": look.dash, "label": label, **other})
 
 
 def mark_offsets(frame: pd.DataFrame, ax: Axes) -> pd.Series:
-    """Return the offset of each arm's marker or cross from `at`, in points (1/72 inch).
-
-    The markers at one position are side by side, and so are the crosses.
-    """
+    """Return each arm's offset in points (1/72 inch): markers, or crosses, at one position are side by side."""
     offsets = pd.Series(0.0, index=frame.index)
     is_drawn = frame["mean"].notna()
     for rows, most in ((frame[is_drawn], APART), (frame[~is_drawn], GAP)):
@@ -258,15 +236,15 @@ def mark_offsets(frame: pd.DataFrame, ax: Axes) -> pd.Series:
     return offsets
 
 
-def positions_in_points(ax: Axes, x: Any, y: Any) -> np.ndarray:
-    """Return data coordinates `x` and `y` (n,) of `ax`, converted to points (1/72 inch), as an array (n, 2)."""
-    places = np.column_stack(np.broadcast_arrays(x, y))
-    return np.asarray(ax.transData.transform(places) * 72 / ax.figure.dpi)
+def x_in_points(ax: Axes, x: Any) -> np.ndarray:
+    """Return data coordinates (n,) along the horizontal axis in points (1/72 inch)."""
+    places = np.column_stack([x, np.zeros(len(x))])
+    return np.asarray(ax.transData.transform(places)[:, 0] * 72 / ax.figure.dpi)
 
 
 def available_spread(frame: pd.DataFrame, ax: Axes) -> float:
     """Return the width, in points (1/72 inch), over which markers at one position may spread."""
-    at = positions_in_points(ax, sorted(set(frame["at"])), 0.0)[:, 0]
+    at = x_in_points(ax, sorted(set(frame["at"])))
     left = ax.bbox.x0 * 72 / ax.figure.dpi
     right = ax.bbox.x1 * 72 / ax.figure.dpi
     inside = 2 * min(at[0] - left, right - at[-1]) - MARK
@@ -274,7 +252,7 @@ def available_spread(frame: pd.DataFrame, ax: Axes) -> float:
 
 
 def legend_entry(rows: pd.DataFrame) -> str:
-    """Return a series' legend entry, such as "cls (baseline)". A baseline with several settings is only "baseline"."""
+    """Return a series' legend entry: "cls (baseline)", or "baseline" for one with several settings."""
     name = str(rows["line"].iloc[0])
     if not rows["reference"].any() or name == "baseline":
         return name
@@ -284,29 +262,26 @@ def legend_entry(rows: pd.DataFrame) -> str:
 
 
 def series_notes(frame: pd.DataFrame, field: str) -> list[str]:
-    """Return the notes on markers and baselines, if there are several series. field: as in `marks_note`."""
     if frame["series"].nunique() == 1:
         return []
     return [marks_note(field), *baseline_notes(frame)]
 
 
 def baseline_notes(frame: pd.DataFrame) -> list[str]:
-    """Return a line with the full name of each baseline that the legend shortens to "baseline"."""
     names = dict.fromkeys(frame["line"][frame["reference"]])
     return [f"Baseline: {name}." for name in names if name.count("=") > 1]
 
 
 def shifted_transform(ax: Axes, points: float, to: Transform | None = None) -> Transform:
-    """Return the transform `to` (default: from data), then a shift to the right by `points` points (1/72 inch)."""
     return (to or ax.transData) + ScaledTranslation(points / 72, 0, ax.figure.dpi_scale_trans)
 
 
 def draw_points(
     rows: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, aside: float = 0.0, seed_offset: float = SEED_OFFSET
 ) -> None:
-    """Draw means and intervals, and single trials as faint dots to the right of their mean.
+    """Draw means and intervals, filled for baselines and resolved differences, and single trials beside them.
 
-    The markers of baselines and of resolved differences are filled. An interval that leaves the axes ends in an arrow.
+    An interval that leaves the axes ends in an arrow.
     """
     to = shifted_transform(ax, aside)
     bottom, top = ax.get_ylim()
@@ -324,12 +299,10 @@ def draw_points(
 
 
 def face_color(row: Any, colour: str) -> str:
-    """Return the color that fills an arm's marker: `colour` for baselines and resolved differences, else white."""
     return colour if row.reference or row.verdict in RESOLVED else "white"
 
 
 def draw_absences(rows: pd.DataFrame, ax: Axes, aside: float, name: str = "") -> None:
-    """Draw a cross at the bottom for each arm without a finished trial, with `name` and the reason above it."""
     foot = shifted_transform(ax, aside, blended_transform_factory(ax.transData, ax.transAxes))
     small = current_style().small
     upright: dict[str, Any] = {"rotation": 90, "ha": "center", "va": "bottom", "size": small, "color": GREY}
@@ -340,10 +313,10 @@ def draw_absences(rows: pd.DataFrame, ax: Axes, aside: float, name: str = "") ->
 
 
 def draw_spread_absences(frame: pd.DataFrame, ax: Axes) -> None:
-    """Draw the crosses of all series, each shifted to the right until it is at least GAP from the one before."""
+    """Draw the crosses of all series, each at least GAP from the one before."""
     absent = frame[frame["n"] == 0].sort_values("at", kind="stable")
     free = -np.inf
-    for k, place in enumerate(positions_in_points(ax, absent["at"], 0.0)[:, 0]):
+    for k, place in enumerate(x_in_points(ax, absent["at"])):
         row = absent.iloc[[k]]
         aside = max(free - place, 0.0)
         draw_absences(row, ax, aside, row["line"].iloc[0])

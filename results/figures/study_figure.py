@@ -1,8 +1,4 @@
-"""The figure of a study as a file or as a picture for the report, and its caption.
-
-Fonts are embedded. Equal results give equal bytes. If `x` is given, training curves over this axis (step, epoch, images
-or seconds) replace the study's figure.
-"""
+"""The figure of a study as a file or as a picture for the report, and its caption. Equal results give equal bytes."""
 
 from pathlib import Path
 
@@ -24,12 +20,10 @@ from results.tables.study_table import table as table_of
 
 
 def file_name(study: StudyResults, format: str = "png", x: str | None = None) -> str:
-    """Return the file name of the study's figure. Raises ValueError if it would not be a valid file name."""
     return f"{'-'.join(filter(None, [safe_name(study.name), x]))}.{format}"
 
 
 def draw(study: StudyResults, path: Path, x: str | None = None, table: Table | None = None) -> Path:
-    """Write the study's figure to `path` in its suffix's format, and return `path`."""
     store.write_bytes(path, picture(study, path.suffix[1:].lower(), x=x, table=table))
     return path
 
@@ -42,10 +36,9 @@ def picture(
     x: str | None = None,
     table: Table | None = None,
 ) -> bytes:
-    """Return the study's figure as the content of a file.
+    """Return the study's figure as the content of a file. width: inches, by default the style's.
 
-    width: inches, by default the style's. titled: whether to write the question above the figure. table: the study's
-    table, by default made anew. Raises ValueError if the format, kind of figure, axis `x` or font is unknown.
+    titled: whether to write the question above it. Raises ValueError for an unknown format, figure, axis or font.
     """
     with apply_style():
         return file_content(figure(study, width or current_style().width, titled, x, table), format)
@@ -54,11 +47,9 @@ def picture(
 def figure(
     study: StudyResults, width: float, titled: bool = True, x: str | None = None, table: Table | None = None
 ) -> Figure:
-    """Return the study's figure, `width` inches wide, with the setting above it and notes below it.
+    """Return the study's figure, `width` inches wide. x: a key of AXES, or None for the study's figure.
 
-    titled: whether to write the question at the top, if the style's `heading` is on. If the style's `notes` are off, a
-    titled figure leaves the setting and the notes to its caption. x: a key of AXES, or None for the study's figure.
-    table: the study's table, by default made anew. Raises ValueError if the kind of figure or `x` is unknown.
+    Without the style's `notes`, a titled figure leaves the setting and notes to its caption.
     """
     page, above, below = draw_with_notes(study, width, x, table)
     style = current_style()
@@ -71,10 +62,7 @@ def figure(
 
 
 def caption(study: StudyResults, x: str | None = None) -> list[str]:
-    """Return the lines that explain the figure. The first line belongs above the figure, the others below.
-
-    Raises ValueError if the kind of figure, `x` or the font is unknown.
-    """
+    """Return the line above the figure and the lines below it."""
     with apply_style():
         _, above, below = draw_with_notes(study, current_style().width, x)
     return [above, *below]
@@ -83,7 +71,7 @@ def caption(study: StudyResults, x: str | None = None) -> list[str]:
 def draw_with_notes(
     study: StudyResults, width: float, x: str | None, table: Table | None = None
 ) -> tuple[Figure, str, list[str]]:
-    """Return (figure, line above it, lines below it). width: inches. Raises ValueError for an unknown kind or `x`."""
+    """Return (figure, line above it, lines below it). Raises ValueError for an unknown kind or `x`."""
     wrong = unknown_figure(study.plan)
     if wrong and not x:
         raise ValueError(wrong)
@@ -103,7 +91,6 @@ def draw_with_notes(
 
 
 def unknown_figure(plan: Plan) -> str:
-    """Return the error message for a plan with an unknown kind of figure, or "" for a known kind."""
     if plan.figure in kinds.FIGURE_KINDS:
         return ""
     return f"figure={plan.figure} of study {plan.study}: one of {', '.join(kinds.FIGURE_KINDS)}"

@@ -34,10 +34,9 @@ FIGURE_KINDS = {  # name -> file and name of its FigureKind
 class FigureKind:
     """A kind of figure.
 
-    draw: draws a study, with its table, on an empty Figure, and returns the figure's notes. Its docstring describes the
-    kind in the documentation. metric_of: returns the
-    metric that is drawn, by default the study's. over_training: whether the course of training is drawn, not its
-    outcome. whole_grid: whether a tuned study is drawn at all values of its grid, not only at the tuned values.
+    draw: draws a study, with its table, on an empty Figure, and returns its notes; its docstring describes the kind in
+    the documentation. metric_of: the metric that is drawn. over_training: whether its course is drawn. whole_grid:
+    whether a tuned study is drawn at all values of its grid.
     """
 
     draw: Callable[[StudyResults, Table, "Figure"], list[str]]
@@ -47,7 +46,6 @@ class FigureKind:
 
 
 def kind(name: str) -> FigureKind:
-    """Return the kind of figure with this name, a key of FIGURE_KINDS. This loads matplotlib."""
     file, _, kind_name = FIGURE_KINDS[name].partition(":")
     chosen: FigureKind = getattr(import_module(f"{__name__}.{file}"), kind_name)
     return chosen

@@ -1,7 +1,4 @@
-"""The figure kind `curves`: validation accuracy or a loss over training, with bands over seeds.
-
-Compare arXiv 2010.11929, Figure 9.
-"""
+"""The figure kind `curves`: validation accuracy or a loss over training (compare arXiv 2010.11929, Figure 9)."""
 
 from functools import partial
 from typing import Any
@@ -50,23 +47,20 @@ def draw(study: StudyResults, table: Table, figure: Figure, x: str) -> list[str]
 
 
 def kind_over(x: str) -> FigureKind:
-    """Return the kind of figure that draws training over the axis `x`. Raises ValueError unless it is a key of AXES."""
+    """Return the kind of figure that draws training over the axis `x`. Raises ValueError unless x is in AXES."""
     if x not in AXES:
         raise ValueError(f"x={x}: one of {', '.join(AXES)}")
     return FigureKind(partial(draw, x=x), metric_of=training_metric, over_training=True, whole_grid=True)
 
 
 def draw_arms(study: StudyResults, frame: pd.DataFrame, ax: Axes, x: str) -> tuple[pd.DataFrame, bool, list[str]]:
-    """Draw `arms_to_follow` over training. Return (their rows, whether they are at tuned values, notes).
-
-    Only arms at tuned values, which are few, get legend entries here.
-    """
+    """Draw `arms_to_follow` over training. Return (their rows, whether they are at tuned values, notes)."""
     lines, choice_notes = arms_to_follow(study, frame)
     if not lines[["colour", "dash"]].astype(str).duplicated().any():
         lines = lines.assign(marker="")  # not needed to tell lines apart
     history = evaluations_frame(study, training_metric(study))
     draw_training_curves(lines, history, ax, training_metric(study), x)
-    if choice_notes:
+    if choice_notes:  # arms at tuned values, which are few
         for _, row in lines.groupby("arm", sort=False):
             plots.add_legend_line(ax, row, row["line"].iloc[0], markersize=SMALL)
     band = f"no bands: more than {BANDS} lines"
@@ -84,7 +78,6 @@ def draw_arms(study: StudyResults, frame: pd.DataFrame, ax: Axes, x: str) -> tup
 
 
 def uneven_speed_note(study: StudyResults, arms: list[str]) -> list[str]:
-    """Return a warning if step times at equal FLOPs and batch differ by a factor above MAX_SPEED_RATIO, or []."""
     last = study.history[study.history["arm"].isin(arms)].groupby(["arm", "seed"]).last()
     pace = (last["seconds"] / last["step"]).dropna()
     work = {arm.name: f"{arm.flops} {arm.config.get('batch')}" for arm in study.plan.arms}
@@ -100,11 +93,10 @@ def uneven_speed_note(study: StudyResults, arms: list[str]) -> list[str]:
 
 
 def arms_to_follow(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Return (rows of `with_styles` for the arms to draw over training; notes on the choice, or [] for all arms).
+    """Return (rows of `with_styles` for the arms to draw over training, notes on the choice).
 
-    In a tuned study with chosen values, each arm is drawn at the value that most of its seeds choose in validation. A
-    dashed line shows it at its baseline's value. The column `line` then names the value too. In other cases, all arms
-    are returned. The dashes then show the value of the swept setting (`curves`), or the series if none is swept.
+    In a tuned study each arm is drawn at the value that most of its seeds choose and, dashed, at its baseline's. In
+    others, dashes show the value of the swept setting, or the series.
     """
     dashes = dashes_of_tuned(study)
     if dashes:
@@ -124,7 +116,6 @@ def arms_to_follow(study: StudyResults, frame: pd.DataFrame) -> tuple[pd.DataFra
 
 
 def dashes_of_tuned(study: StudyResults) -> dict[str, Any]:
-    """Return arm -> line style for the grid arms drawn in a tuned study, or {} if no value has been chosen yet."""
     entries = {entry.name: entry for entry in study.plan.tuned}
     usual = tuning.usual_points(study)
     dashes: dict[str, Any] = {}
@@ -135,14 +126,12 @@ def dashes_of_tuned(study: StudyResults) -> dict[str, Any]:
 
 
 def evaluations_frame(study: StudyResults, metric: Metric) -> pd.DataFrame:
-    """Return a row per evaluation that has the metric: arm, seed, status, AXES, and value (in display units)."""
     history = study.history.merge(study.trials[["arm", "seed", "status"]], on=["arm", "seed"])
     history = history.assign(value=metric.scale * history.get(metric.name, np.nan))
     return history[["arm", "seed", "status", *AXES, "value"]].dropna(subset="value")
 
 
 def draw_training_curves(frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, metric: Metric, x: str) -> None:
-    """Draw each arm's metric over `x`. frame: rows of `with_styles`. history: rows of `evaluations_frame`."""
     evaluations = history[history["arm"].isin(frame["arm"])]
     size = 1.0
     name = AXES[x]
@@ -184,7 +173,6 @@ def add_series_entries(frame: pd.DataFrame, ax: Axes) -> None:
 
 
 def add_dash_entries(frame: pd.DataFrame, ax: Axes, of: str = "") -> None:
-    """Add a legend entry for each dash pattern. of: text before the value of the swept setting."""
     for k, value in enumerate(plots.tick_labels(frame)):
         ax.plot([], [], color=GREY, linestyle=DASHES[k % len(DASHES)], label=f"{of}{value}")
 
@@ -200,10 +188,9 @@ def training_metric(study: StudyResults) -> Metric:
 
 
 def mean_over_seeds(history: pd.DataFrame) -> pd.DataFrame:
-    """Return means over seeds at the steps that all seeds have, in columns at, mean, low and high.
+    """Return means over seeds at the steps that all seeds have, with 95% t intervals from BAND seeds on.
 
-    Only finished trials count, or if there are none, trials that neither diverged nor failed. low and high are the 95%
-    t interval, NaN for fewer than BAND seeds. history: rows of `evaluations_frame` of one arm, with column `at`.
+    Only finished trials count or, without any, those that neither diverged nor failed. history: of one arm.
     """
     seeds = history[history["status"] == "finished"]
     if seeds.empty:
@@ -217,7 +204,6 @@ def mean_over_seeds(history: pd.DataFrame) -> pd.DataFrame:
 
 
 def line_options(rows: pd.DataFrame, marker: str) -> dict[str, Any]:
-    """Return the arguments of `plot` for a line and its markers, not clipped by the axes. One evaluation is a dot."""
     if marker:
         return {"marker": marker, "markevery": max(1, len(rows) // MARKED), "markersize": SMALL, **UNCLIPPED}
     return {"marker": "." if len(rows) == 1 else "", **UNCLIPPED}

@@ -1,7 +1,4 @@
-"""The figure kind `intervals`: a row per arm, for arms without an order.
-
-A row shows mean, interval, seeds, verdict and published value. Compare arXiv 2010.11929, Table 8 (position embeddings).
-"""
+"""The figure kind `intervals`: a row per arm, for arms without an order (compare arXiv 2010.11929, Table 8)."""
 
 from functools import partial
 from typing import Any
@@ -74,7 +71,7 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 
 def set_height(figure: Figure, frame: pd.DataFrame) -> bool:
-    """Fit a figure's height to its rows, and return whether the rows are dense, with the verdict on one line."""
+    """Fit a figure's height to its rows, and return whether they are dense, with the verdict on one line."""
     row = ROW
     least = max([DENSE_ROW, *(text_height(name, current_style().text) for name in wrapped_names(frame))])
     if is_narrow(figure):
@@ -86,14 +83,12 @@ def set_height(figure: Figure, frame: pd.DataFrame) -> bool:
 
 
 def dense_narrow_row(frame: pd.DataFrame) -> float:
-    """Return the smallest row height, in inches. Name and verdict are above the interval, on one line if they fit."""
     size = current_style().small
     widths = [text_width(row.label, size * BOLD) + text_width(short_verdict(row), size) for row in rows_of(frame)]
     return NARROW_DENSE_ROW if max(widths) < COLUMN - HANDLE else NARROW_ROW
 
 
 def marks_note(frame: pd.DataFrame, ax: Axes) -> str:
-    """Return a note that explains the marks that are drawn."""
     baseline = "Diamond, dashed line: baseline."
     if frame["reference"].sum() > 1:
         baseline = "Diamonds: baselines, each of the arms at the same point."
@@ -108,7 +103,6 @@ def marks_note(frame: pd.DataFrame, ax: Axes) -> str:
 
 
 def draw_intervals(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: Metric) -> None:
-    """Draw the interval and seeds of each arm, with the first arm on top."""
     for y, row in enumerate(rows_of(frame)):
         values = points["value"][points["arm"] == row.arm]
         ax.plot(values, np.full(len(values), y + 0.17), "o", color=GREY, markersize=3, **FAINT)
@@ -138,7 +132,6 @@ def draw_intervals(frame: pd.DataFrame, points: pd.DataFrame, ax: Axes, metric: 
 
 
 def draw_arrows(frame: pd.DataFrame, ax: Axes) -> None:
-    """Draw an arrow, whose tip is at the edge of the axis, for every interval that continues beyond the edge."""
     left, right = ax.get_xlim()
     for y, row in enumerate(rows_of(frame)):
         for edge, beyond, mark in ((left, row.low < left, CARETLEFT), (right, row.high > right, CARETRIGHT)):
@@ -152,7 +145,7 @@ def verdict_color(row: Any) -> str:
 
 
 def verdict_text(row: Any, metric: Metric) -> str:
-    """Return the verdict. A second line may have the difference ("−18.2 points [−20.1, −16.3]") or absent trials."""
+    """Return the verdict and, below it, the difference ("−18.2 points [−20.1, −16.3]") or absent trials."""
     if row.n == 0:
         return f"{counted_verdict(row)}\n{row.gap}"
     if row.reference or np.isnan(row.delta):
@@ -167,10 +160,7 @@ def verdict_text(row: Any, metric: Metric) -> str:
 
 
 def counted_verdict(row: Any) -> str:
-    """Return the row's `word`, "no verdict", or "no finished trial".
-
-    If only some of the planned trials have finished, their number is added, as in "better (n = 3 of 5)".
-    """
+    """Return the verdict with the number of finished trials, as in "better (n = 3 of 5)"."""
     if row.n == 0:
         return "no finished trial"
     word = row.word or "no verdict"
@@ -178,14 +168,12 @@ def counted_verdict(row: Any) -> str:
 
 
 def short_verdict(row: Any) -> str:
-    """Return the verdict and the published value on one line, without the difference."""
     if np.isnan(row.published):
         return counted_verdict(row)
     return f"{counted_verdict(row)}; published*: {minus_text(row.published)}"
 
 
 def write_text_beside(frame: pd.DataFrame, ax: Axes, metric: Metric, dense: bool) -> None:
-    """Write names to the left of the rows and verdicts to the right, on one line if `dense`."""
     ax.set_yticks(range(len(frame)), wrapped_names(frame))
     right = ax.secondary_yaxis("right")
     between = ": " if dense else "\n"
@@ -207,7 +195,6 @@ def wrapped_names(frame: pd.DataFrame) -> list[str]:
 
 
 def write_text_above(frame: pd.DataFrame, ax: Axes, metric: Metric, dense: bool) -> None:
-    """Write names above the rows and verdicts below, for a narrow page. dense: write short verdicts above instead."""
     ax.set_yticks([])
     clear = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
     to = blended_transform_factory(ax.transAxes, ax.transData)
@@ -224,8 +211,7 @@ def write_text_above(frame: pd.DataFrame, ax: Axes, metric: Metric, dense: bool)
 
 
 def draw_published(frame: pd.DataFrame, ax: Axes, source: str) -> None:
-    """Draw published values on a separate gray axis, because they come from another setting."""
-    ax.set_facecolor(PALE)
+    ax.set_facecolor(PALE)  # a separate gray axis, because they come from another setting
     ax.grid(visible=False)
     for y, row in enumerate(rows_of(frame)):
         if np.isnan(row.published):

@@ -50,7 +50,6 @@ def draw_isoflop(study: StudyResults, table: Table, figure: Figure) -> list[str]
 
 
 def draw_profiles(profiles: Sequence[Profile], table: Table, ax: Axes, name: str) -> None:
-    """Draw means with their intervals, the parabola of each budget and its minimum."""
     metric = table.plan.primary_metric
     rows = table.rows_by_arm
     sizes = np.unique(np.concatenate([profile.sizes for profile in profiles]))
@@ -76,7 +75,6 @@ def draw_profiles(profiles: Sequence[Profile], table: Table, ax: Axes, name: str
 
 
 def draw_parabola(profile: Profile, ax: Axes, colour: str, metric: Metric) -> None:
-    """Draw the parabola through the mean errors of a budget, and its minimum with the interval."""
     logs = np.log(profile.sizes)
     coefficients = profile.parabolas(profile.measured.means[None])[:, 0]
 
@@ -95,7 +93,6 @@ def draw_parabola(profile: Profile, ax: Axes, colour: str, metric: Metric) -> No
 
 
 def draw_best(profiles: Sequence[Profile], growth: Growth | str, ax: Axes, name: str) -> None:
-    """Draw the best size at each budget with its interval, and its power law with a band, over the budgets fitted."""
     compute = np.array([profile.compute for profile in profiles])
     sizes = np.concatenate([profile.sizes for profile in profiles])
     unit, flops = plots.flops_unit(compute.max())

@@ -96,7 +96,6 @@ def families_frame(study: StudyResults, table: Table) -> pd.DataFrame:
 
 
 def draw_law(law: Law, ax: Axes, colour: str, metric: Metric, unit: float) -> None:
-    """Draw a law with its 95% band, dashed beyond the largest compute. unit: FLOPs of 1 on the axis."""
     low, high = law.measured.compute.min(), law.measured.compute.max()
     for start, end, dash in ((low, high, "-"), (high, FURTHER * high, "--")):
         compute = np.geomspace(start, end, DRAWN)
@@ -110,7 +109,6 @@ def metric_from_error(error: np.ndarray, metric: Metric) -> np.ndarray:
 
 
 def law_notes(frame: pd.DataFrame, laws: Mapping[str, Law | str], metric: Metric) -> list[str]:
-    """Return notes with the exponents and limits of the laws, and on groups without one. laws: by group."""
     described = []
     without: dict[str, list[str]] = {}
     for group, rows in frame.groupby("series", sort=False):
@@ -127,7 +125,6 @@ def law_notes(frame: pd.DataFrame, laws: Mapping[str, Law | str], metric: Metric
 
 
 def law_text(law: Law, planned: int, metric: Metric) -> str:
-    """Return b and c with their intervals, and the number of seeds if it is not the planned number."""
     write = partial(minus_text, digits=2)
     c = with_interval(law.c, law.c_interval, metric.value_text)
     text = f"b {with_interval(law.b, law.b_interval, write)}, c {c} {metric.unit}".rstrip()
@@ -162,21 +159,18 @@ def draw_scaling(study: StudyResults, table: Table, figure: Figure) -> list[str]
 
 
 def shape_frame(study: StudyResults, table: Table) -> pd.DataFrame:
-    """Return `arms_frame` with `series` (the scaled dimension), `at` (compute relative to the baseline) and `aside`.
-
-    aside: offset in points (1/72 inch) that keeps markers apart.
-    """
+    """Return `arms_frame` with the scaled dimension as `series`. `aside` keeps markers apart."""
     frame = arms_frame(study, table)
+    style = current_style()
     ways = frame["planned_arm"].map(partial(scaled_dimension, plan=study.plan))
     base = frame["baseline"].map(frame.set_index("arm")["flops"])
-    frame = frame.assign(series=ways, line=ways.map(way_label), at=frame["flops"] / base)
+    frame = frame.assign(
+        series=ways,
+        line=[style.labels.get(way) or WAYS.get(way, plots.axis_name(way)) for way in ways],
+        at=frame["flops"] / base,
+    )
     together = frame.groupby(frame["at"].round(9))["at"]
     return plots.with_styles(frame.assign(aside=APART * (together.cumcount() - (together.transform("size") - 1) / 2)))
-
-
-def way_label(name: str) -> str:
-    """Return the legend label of a way of scaling."""
-    return current_style().labels.get(name) or WAYS.get(name, plots.axis_name(name))
 
 
 COMPUTE = FigureKind(draw_compute)

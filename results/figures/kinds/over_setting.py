@@ -42,7 +42,6 @@ def draw_axis(study: StudyResults, table: Table, figure: Figure) -> list[str]:
 
 
 def draw_flops(frame: pd.DataFrame, ax: Axes) -> None:
-    """Draw forward FLOPs per image in gray on a log axis."""
     size, name = plots.flops_unit(frame["flops"].max())
     for rows in plots.series_rows(frame):
         ax.plot(rows["at"], rows["flops"] / size, color=GREY, linestyle=":", linewidth=1.0, marker="_", markersize=9)
@@ -64,7 +63,10 @@ def draw_scale(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     frame = arms_frame(study, table)
     x = x_setting(study.plan)
     labels = scale_tick_labels(frame, x, study.history)
-    ax, *others = add_panels(figure, 1 + has_few_shot(study), 2.6)
+    is_asked = (
+        study.plan.metric != FEW_SHOT and "fewshot" in study.plan.evals
+    )  # else only arms of other studies have it
+    ax, *others = add_panels(figure, 1 + (is_asked and FEW_SHOT in study.numbers), 2.6)
     metric = table.plan.primary_metric
     few_shot = table.plan.metric_named(FEW_SHOT)
     plots.draw_over_axis(frame, seeds_frame(study, metric), ax, metric, x, labels)
@@ -81,17 +83,8 @@ def draw_scale(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     return notes
 
 
-def has_few_shot(study: StudyResults) -> bool:
-    """Return whether a trial has the 5-shot accuracy that the plan asks for besides its metric."""
-    owed = study.plan.metric != FEW_SHOT and "fewshot" in study.plan.evals  # else only arms of other studies have it
-    return owed and FEW_SHOT in study.numbers
-
-
 def scale_tick_labels(frame: pd.DataFrame, x: str, history: pd.DataFrame) -> list[str]:
-    """Return a label for each value of `at`, in increasing order.
-
-    A data fraction's label also has the number of images, or a range if folds differ, unless it is a stage's fraction.
-    """
+    """Return a label for each value of `at`. A data fraction's has the number of images, or a range if folds differ."""
     if not f".{x}".endswith(".data_fraction"):
         return plots.tick_labels(frame)
     seen = history[(history["epoch"] > 0) & (x == "data_fraction")].merge(frame[["arm", "at"]], on="arm")
@@ -134,7 +127,6 @@ def draw_learning_rate(study: StudyResults, table: Table, figure: Figure) -> lis
 
 
 def tuned_note(study: StudyResults, table: Table) -> list[str]:
-    """Return a line with each tuned arm's difference from its baseline, both at the values that validation selects."""
     changes = {entry.name: entry.change for entry in study.plan.tuned}
     metric = table.plan.primary_metric
     differences = []
@@ -181,18 +173,15 @@ def metrics_by_size(study: StudyResults) -> dict[float, str]:
 
 
 def varied_in_test(study: StudyResults) -> str:
-    """Return what the study's metric varies in the test, as a key of SETTING."""
     match = TESTED.fullmatch(study.plan.metric)
     return match[1] if match else ""
 
 
 def base_metric(plan: Plan) -> Metric:
-    """Return the plan's metric without what its eval varies: test_accuracy for test_accuracy@16."""
     return plan.metric_named(plan.metric.partition("@")[0])
 
 
 def training_size(study: StudyResults) -> float:
-    """Return the baseline's training value of the varied setting, such as the image size in pixels."""
     baseline = next(arm for arm in study.plan.arms if arm.name == arm.baseline)
     size = baseline.config[SETTING[varied_in_test(study)]]
     if isinstance(size, str):
@@ -201,7 +190,7 @@ def training_size(study: StudyResults) -> float:
 
 
 def frames_at_size(study: StudyResults, table: Table, size: float, metric: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return (`arms_frame`, `seeds_frame`) at one test size, where an arm is a series named such as "wide@64"."""
+    """Return (`arms_frame`, `seeds_frame`) at one test size, where an arm is a series such as "wide@64"."""
     if metric != study.plan.metric:
         table = table_for_metric(study, metric)
     frame = arms_frame(study, table)

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from ablations.cli.inspections import distinct_labels, select_trials
 from results import export, store
-from results.figures import inspected, inspection
+from results.figures import inspection
 from results.load import load_inspections, load_studies
 from results.store import eval_files
 from results.store.eval_files import Inspection
@@ -89,7 +89,7 @@ def test_figures_follow_what_there_is() -> None:
 def test_grid_of_grids_shows_the_numbers_that_were_computed() -> None:
     case = CASES["not square"]
     figure = Figure(layout="constrained")
-    inspected.draw_pairs(case, figure)
+    inspection.draw_pairs(case, figure)
     drawn = np.asarray(figure.axes[0].images[0].get_array())
     expected = case.arrays["tokens_pairs"][1 * 6 + 4].reshape(3, 6)  # the patch at row 1, column 4
     np.testing.assert_allclose(drawn[4:7, 28:34], expected)
@@ -282,7 +282,7 @@ def test_positions_stand_side_by_side_on_one_scale(tmp_path: Path) -> None:
     small, large = synthetic_inspection(sites=("bias",)), synthetic_inspection((4, 4), sites=("bias",))
     large.arrays["bias_pairs"][:] *= 7
     figure = Figure(figsize=(7, 3), layout="constrained")
-    inspected.draw_side_by_side([small, large], ["lr=0.001", "lr=0.01"], figure)
+    inspection.draw_pairs_side_by_side([small, large], ["lr=0.001", "lr=0.01"], figure)
     panels = {title: ax for ax in figure.axes if (title := ax.get_title(loc="left"))}
     assert list(panels) == ["lr=0.001", "lr=0.01"]
     most = float(np.abs(large.arrays["bias_pairs"]).max())

@@ -47,15 +47,10 @@ def test_only_marks_that_are_drawn_are_explained() -> None:
     assert "Diamond" not in words(draw_figure(untrained))
 
 
-def test_a_bound_near_zero_is_written_with_its_sign() -> None:
-    numbers = {"reference": False, "delta": 0.37, "delta_low": -0.03, "delta_high": 0.77}
-    row = SimpleNamespace(n=3, planned=3, word="not resolved", **numbers)
-    assert "+0.37 points [\N{MINUS SIGN}0.03, +0.77]" in intervals.verdict_text(row, metric_by_name("test_accuracy"))
-
-
-def test_an_interval_without_zero_is_not_written_with_one() -> None:
+def test_no_end_of_an_interval_is_rounded_onto_zero() -> None:
     """[+0.0, +0.6] would read as if the arms could be equal."""
-    for low, written in ((0.04, "+0.04, +0.58"), (0.003, "+0.003, +0.580")):
+    below_zero = (-0.03, "\N{MINUS SIGN}0.03, +0.58")
+    for low, written in ((0.04, "+0.04, +0.58"), (0.003, "+0.003, +0.580"), below_zero):
         numbers = {"reference": False, "delta": 0.31, "delta_low": low, "delta_high": 0.58}
         row = SimpleNamespace(n=5, planned=5, word="better", **numbers)
         assert f"[{written}]" in intervals.verdict_text(row, metric_by_name("test_accuracy"))
