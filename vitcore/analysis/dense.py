@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +15,7 @@ from commonfloor.options import ConfigError
 from vitcore.analysis import dense_data
 from vitcore.analysis.dense_data import IGNORED, SHAPES, Masked
 from vitcore.analysis.eval import Computed, Eval, batch_outputs, trial_data
-from vitcore.analysis.few_shot import EPSILON
-from vitcore.analysis.linear_probe import PENALTIES, LinearClassifier
-from vitcore.analysis.token_features import normalized_tokens
+from vitcore.analysis.frozen_features import LinearClassifier, normalized_tokens, standardizer
 from vitcore.data.dataset import Bytes
 from vitcore.data.lookup import describe
 from vitcore.data.shuffle import random_order
@@ -64,93 +64,73 @@ class Dense(Eval):
         config = model.config
         train, val = dense_data.find(self.value, data_dir, config.image_shape[0], config.channels)
         standard = trial_data(model, data_dir).with_levels(describe(config.data, data_dir).levels, 256)
-        probe = TokenProbe(model, standard)
         notes = []
         order = random_order(len(train.names), "dense").tolist()
         if len(order) < 2:
             raise ConfigError(f"eval dense@{self.value}: needs at least 2 training images")
-        fitted = order[: max(2, MOST // probe.patches)]
-        if len(fitted) < len(order):
-            notes.append(f"the layer is fitted to {len(fitted):,} of {len(order):,} training images")
-        penalty = probe.fit(train, fitted)
+        chosen = order[: max(2, MOST // math.prod(config.grid))]
+        if len(chosen) < len(order):
+            notes.append(f"the layer is fitted to {len(chosen):,} of {len(order):,} training images")
+        probe = TokenProbe(model, standard, train, chosen)
         counts = probe.confusions(val)
         metrics = {
             self.with_value("dense_miou"): mean_iou(counts),
             self.with_value("dense_pixel_accuracy"): float(np.trace(counts) / counts.sum()),
         }
-        details: dict[str, object] = {"penalty": penalty, "classes": len(counts)}
+        details: dict[str, object] = {"penalty": probe.penalty, "classes": len(counts)}
         if train.files:
             details["data_sha256"] = dense_data.sha256_of([*train.files, *val.files])
         return Computed(metrics, notes, details, {"confusions": counts})
 
 
 class TokenProbe:
-    """A linear classifier of a trained ViT's patch tokens. data: of the trial, which standardize the images."""
+    """A linear classifier of a trained ViT's patch tokens, fitted to the images `chosen` of `train`.
 
-    def __init__(self, model: ViT, data: Data) -> None:
+    data: of the trial, which standardize the images. penalty: the one with the best accuracy on a tenth of the images.
+    """
+
+    def __init__(self, model: ViT, data: Data, train: Masked, chosen: list[int]) -> None:
         self.model = model
         self.data = data
-        self.grid = model.grid(torch.empty(1, model.config.channels, *model.config.image_shape))
-        self.mean = torch.zeros(())
-        self.std = torch.zeros(())
-        self.weight = torch.zeros(())
-        self.bias = torch.zeros(())
-
-    @property
-    def patches(self) -> int:
-        return self.grid[0] * self.grid[1]
-
-    def fit(self, train: Masked, chosen: list[int]) -> float:
-        """Fit the layer to images, and return the penalty with the best accuracy on a tenth of them."""
-        held = max(1, len(chosen) // HELD_OUT)
-        masks = list(map(train.mask, chosen))
-        classes = 1 + max(int(mask[mask != IGNORED].max(initial=0)) for mask in masks)
-        if classes < 2:
+        self.grid = model.config.grid
+        masks = [train.mask(index) for index in chosen]
+        self.classes = 1 + max(int(mask[mask != IGNORED].max(initial=0)) for mask in masks)
+        if self.classes < 2:
             raise ConfigError("masks of training images: have no class beside 0")
-        pixels = torch.from_numpy(np.concatenate([pixel_counts(mask, self.grid, classes) for mask in masks]))
+        pixels = torch.from_numpy(np.concatenate([pixel_counts(mask, self.grid, self.classes) for mask in masks]))
         tokens = self.tokens(train, chosen).flatten(0, 1)  # (n * N, D)
         pixels = pixels.to(tokens.device)  # (n * N, K)
-        first = held * self.patches
-        self.mean = tokens[first:].mean(dim=0)
-        self.std = tokens[first:].std(dim=0, correction=0) + EPSILON
-        x = (tokens - self.mean) / self.std
-        best = -1.0
-        penalty = PENALTIES[0]
-        layer = LinearClassifier(x.shape[1], classes, x.device)
-        for tried in PENALTIES:
-            layer.fit(x[first:], weighted(pixels[first:]), tried)
-            right = pixels[:first].gather(1, layer.scores(x[:first]).argmax(dim=1, keepdim=True))
-            accuracy = (right.sum() / pixels[:first].sum().clamp(min=1)).item()
-            if accuracy > best:
-                best = accuracy
-                penalty = tried
-                self.weight = layer.weight.detach().clone()
-                self.bias = layer.bias.detach().clone()
-        return penalty
+        held_out = max(1, len(chosen) // HELD_OUT) * math.prod(self.grid)
+        self.standardized = standardizer(tokens[held_out:])
+        x = self.standardized(tokens)
+        self.layer = LinearClassifier(x.shape[1], self.classes, x.device)
+
+        def val_accuracy() -> float:
+            right = pixels[:held_out].gather(1, self.layer.scores(x[:held_out]).argmax(dim=1, keepdim=True))
+            return (right.sum() / pixels[:held_out].sum().clamp(min=1)).item()
+
+        self.penalty, _ = self.layer.fit_best(x[held_out:], weighted(pixels[held_out:]), val_accuracy)
 
     def tokens(self, images: Masked, chosen: list[int]) -> Tensor:
         """Return the patch tokens (n, N, D) of n images in float64."""
         pixels = torch.from_numpy(np.stack(list(map(images.image, chosen)))).to(self.data.mean.device)
         some = Images(pixels, torch.zeros(len(chosen), dtype=torch.long), np.arange(len(chosen)))
-        return batch_outputs(self.of_patches, self.model.config, self.data, some).double()
-
-    def of_patches(self, images: Tensor) -> Tensor:
-        return normalized_tokens(self.model, images)[:, self.model.prefix :]  # (B, N, D)
+        states = batch_outputs(partial(normalized_tokens, self.model), self.model.config, self.data, some)  # (n, T, D)
+        return states[:, self.model.prefix :].double()
 
     def confusions(self, val: Masked) -> np.ndarray:
         """Return how many pixels of class i are predicted as class j (K, K), over all images."""
-        classes = len(self.bias)
-        counts = np.zeros((classes, classes), np.int64)
+        counts = np.zeros((self.classes, self.classes), np.int64)
         for first in range(0, len(val.names), AT_ONCE):
             chosen = list(range(first, min(first + AT_ONCE, len(val.names))))
-            x = (self.tokens(val, chosen) - self.mean) / self.std
-            logits = F.linear(x, self.weight, self.bias).mT.unflatten(2, self.grid)  # (n, K, h, w)
+            scores = self.layer.scores(self.standardized(self.tokens(val, chosen)))  # (n, N, K)
+            logits = scores.mT.unflatten(2, self.grid)  # (n, K, h, w)
             for index, of_image in zip(chosen, logits, strict=True):
                 mask = val.mask(index)
-                beyond = mask[(mask >= classes) & (mask != IGNORED)]
+                beyond = mask[(mask >= self.classes) & (mask != IGNORED)]
                 if len(beyond):
                     raise ConfigError(
-                        f"{val.names[index]}: index {beyond[0]}: masks of training images end at {classes - 1}"
+                        f"{val.names[index]}: index {beyond[0]}: masks of training images end at {self.classes - 1}"
                     )
                 counts += confusions_of_image(of_image, mask)
         return counts

@@ -4,17 +4,14 @@ A plug-in adds to it as to any dictionary of variants.
 """
 
 from commonfloor.messages import known_names
-from vitcore.analysis.balanced import Balanced
-from vitcore.analysis.calibration import Calibration
 from vitcore.analysis.corrupt import Corrupt
 from vitcore.analysis.dense import Dense
 from vitcore.analysis.eval import Eval
-from vitcore.analysis.few_shot import FewShot
+from vitcore.analysis.frozen_features import FewShot, LinearProbe, Neighbors
 from vitcore.analysis.interpret import Inspect
 from vitcore.analysis.knockout import Knockout
-from vitcore.analysis.linear_probe import LinearProbe
-from vitcore.analysis.neighbors import Neighbors
 from vitcore.analysis.other_images import OtherImages
+from vitcore.analysis.predictions import Balanced, Calibration
 
 EVAL: dict[str, type[Eval]] = {
     "fewshot": FewShot,

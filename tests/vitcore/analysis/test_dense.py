@@ -11,12 +11,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import jaccard_score
 
 from commonfloor.options import ConfigError
-from vitcore.analysis import dense
 from vitcore.analysis.dense import TokenProbe, confusions_of_image, mean_iou, pixel_counts, weighted
 from vitcore.analysis.dense_data import IGNORED, find, read_mask
 from vitcore.analysis.evals import find as find_eval
-from vitcore.analysis.linear_probe import LinearClassifier
+from vitcore.analysis.frozen_features import LinearClassifier
 from vitcore.config import Config
+from vitcore.data.shuffle import random_order
 from vitcore.data.splits import load
 from vitcore.model.vit import ViT
 
@@ -113,14 +113,13 @@ def test_a_folder_is_segmented_as_by_a_loop(homes: Path) -> None:
     model = ViT(Config(**CONFIG)).eval()
     found = find_eval("dense@halves").compute(model, homes)
     train, val = find("halves", homes, 8, 1)
-    probe = TokenProbe(model, load(model.config).with_levels(17, 256))
-    probe.fit(train, dense.random_order(3, "dense").tolist())
+    probe = TokenProbe(model, load(model.config).with_levels(17, 256), train, random_order(3, "dense").tolist())
     right = known = 0
     for number in range(3):
         with torch.no_grad():
             states = list(model.states(probe.data.standardize(torch.from_numpy(val.image(number).copy())[None])))
         tokens = model.encoder.norm(states[-1])[0, model.prefix :].double()
-        scores = (tokens - probe.mean) / probe.std @ probe.weight.T + probe.bias
+        scores = probe.standardized(tokens) @ probe.layer.weight.T + probe.layer.bias
         mask = val.mask(number)
         enlarged = F.interpolate(scores.T.reshape(1, 3, 4, 4), mask.shape, mode="bilinear")[0].argmax(dim=0).numpy()
         right += int((enlarged == mask)[mask != IGNORED].sum())

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from vitcore.analysis.eval import features, trial_data
-from vitcore.analysis.few_shot import DRAWS, RidgeProbe, few_shot, support
+from vitcore.analysis.evals import find
+from vitcore.analysis.frozen_features import DRAWS, ridge_scores, support
 from vitcore.config import Config
 from vitcore.data.splits import load
 from vitcore.model.vit import ViT
@@ -40,7 +41,7 @@ def test_probe_equals_a_direct_solve(n: int, width: int) -> None:
     x[:, 2] = 5.0
     tests, _ = sample(33, width, 5)
     expected = direct(x.numpy(), labels.numpy(), 5, tests.numpy())
-    np.testing.assert_allclose(RidgeProbe.fit(x, labels, 5).scores(tests), expected, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(ridge_scores(x, labels, tests, 5), expected, rtol=1e-8, atol=1e-10)
 
 
 def test_support_is_balanced_nested_and_a_function_of_seed_and_draw() -> None:
@@ -65,7 +66,7 @@ def test_features_are_the_pre_logits(head: str) -> None:
 def test_accuracy_is_that_of_a_direct_solve() -> None:
     model = ViT(Config(data="digits", data_seed=3, **TINY)).eval()
     data = trial_data(model)
-    found = few_shot(model, data)
+    found = find("fewshot").compute(model)
     tests = features(model, data, data.test).double().numpy()
     accuracies = found.details["draws"]["fewshot5_accuracy"]
     assert len(accuracies) == DRAWS
@@ -79,7 +80,7 @@ def test_accuracy_is_that_of_a_direct_solve() -> None:
 def test_shots_that_a_class_does_not_have_are_left_out_by_name() -> None:
     """A tenth of digits, about 13 training images per class, has no 25 shots, which a note says."""
     model = ViT(Config(data="digits", data_fraction=0.1, **TINY)).eval()
-    found = few_shot(model, trial_data(model))
+    found = find("fewshot").compute(model)
     assert list(found.metrics) == ["fewshot1_accuracy", "fewshot5_accuracy", "fewshot10_accuracy"]
     (note,) = found.notes
     assert note.startswith("fewshot25_accuracy is left out: class ")

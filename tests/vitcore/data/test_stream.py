@@ -18,7 +18,7 @@ from trainings import assert_same, finished
 from ablations.study.reading import read_recipe
 from vitcore import Config, train
 from vitcore.analysis.eval import restore_model
-from vitcore.analysis.few_shot import few_shot
+from vitcore.analysis.frozen_features import FewShot
 from vitcore.analysis.interpret import inspect
 from vitcore.analysis.other_images import OtherImages
 from vitcore.config import merge
@@ -106,7 +106,7 @@ def test_what_is_computed_later_is_the_same_streamed(monkeypatch: pytest.MonkeyP
         seen = load(config).to(CPU)
         arrays, _ = inspect(model, seen, 7)
         found.append(
-            (few_shot(model, seen).metrics, OtherImages("28").compute(model).metrics, arrays["images"].tolist())
+            (FewShot().compute(model).metrics, OtherImages("28").compute(model).metrics, arrays["images"].tolist())
         )
         no_room(monkeypatch)
     assert found[0] == found[1]
