@@ -4,6 +4,7 @@ Shapes: B images, T tokens (`prefix` tokens before the N patches), L layers, H h
 """
 
 import math
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from vitcore.analysis.eval import Computed, Eval, trial_data
 from vitcore.data.shuffle import random_order
 from vitcore.data.splits import Data
 from vitcore.model.build import Model, OtherModel
-from vitcore.model.position import Grid, Position
+from vitcore.model.position import Grid, acts_at
 from vitcore.model.position.sites import rows_and_columns
 from vitcore.model.self_attention import SelfAttention
 from vitcore.model.vit import ViT
@@ -56,7 +57,10 @@ def principal_components(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class LayerAttention(NamedTuple):
-    """The attention weights (B, H, T, T) of one layer, and the bias of their logits (B, H, T, T) or None."""
+    """The attention weights (B, H, T, T) of one layer, and the bias of their logits (B, H, T, T) or None.
+
+    The heads of all branches of a block are side by side.
+    """
 
     weights: Tensor
     bias: Tensor | None
@@ -64,33 +68,26 @@ class LayerAttention(NamedTuple):
 
 @torch.no_grad()
 def layers(model: ViT, images: Tensor) -> list[LayerAttention]:
-    """Return each block's attention, which fused kernels never store, for standardized images (B, C, H, W).
+    """Return each block's attention, which fused kernels never store, for standardized images (B, C, H, W)."""
+    weights: dict[int, list[Tensor]] = {}  # layer -> of each branch
+    biases: dict[int, list[Tensor]] = {}
 
-    The heads of all branches of a block are side by side.
-    """
-    layers_seen: list[LayerAttention] = []
+    def record(module: SelfAttention, inputs: tuple[Any, ...]) -> None:
+        of_branch, bias = module.weights(*inputs)
+        weights.setdefault(module.layer, []).append(of_branch)
+        if bias is not None:
+            biases.setdefault(module.layer, []).append(bias.expand_as(of_branch))
 
-    def record_layer(module: nn.Module, inputs: tuple[Any, ...]) -> None:
-        assert isinstance(module, SelfAttention)
-        weights, bias = module.weights(*inputs)
-        layers_seen.append(LayerAttention(weights, None if bias is None else bias.expand_as(weights)))
-
-    attentions = [module for module in model.encoder.modules() if isinstance(module, SelfAttention)]
-    handles = [module.register_forward_pre_hook(record_layer) for module in attentions]
-    try:
+    with ExitStack() as hooks:
+        for module in model.encoder.modules():
+            if isinstance(module, SelfAttention):
+                hooks.callback(module.register_forward_pre_hook(record).remove)
         compute_in_precision(model.config, model.pooled, images)
-    finally:
-        for handle in handles:
-            handle.remove()
-    branches = len(attentions) // len(model.encoder.blocks)
-    return [side_by_side(layers_seen[i : i + branches]) for i in range(0, len(attentions), branches)]
-
-
-def side_by_side(branches: list[LayerAttention]) -> LayerAttention:
-    """Return the attention of a block, with the heads of its branches in order."""
-    biases = [branch.bias for branch in branches if branch.bias is not None]
-    weights = torch.cat([branch.weights for branch in branches], dim=1)
-    return LayerAttention(weights, torch.cat(biases, dim=1) if biases else None)
+    attentions = []
+    for layer, branches in weights.items():
+        bias = torch.cat(biases[layer], dim=1) if layer in biases else None
+        attentions.append(LayerAttention(torch.cat(branches, dim=1), bias))
+    return attentions
 
 
 def distances(grid: Grid, patch: int) -> Tensor:
@@ -102,8 +99,7 @@ def distances(grid: Grid, patch: int) -> Tensor:
 def mean_distance(weights: Tensor, grid: Grid, patch: int, prefix: int) -> Tensor:
     """Return the distance (B, H) in pixels between query and key, averaged by attention weights (B, H, T, T).
 
-    Prefix tokens, which have no location, are left out, and the other weights of a query are scaled to sum to 1 (arXiv
-    2010.11929, D.7; arXiv 2108.08810, section 3).
+    Prefix tokens, which have no location, are left out (arXiv 2010.11929, D.7; arXiv 2108.08810, section 3).
     """
     between = weights[:, :, prefix:, prefix:].double()
     between = between / between.sum(dim=-1, keepdim=True)
@@ -114,8 +110,7 @@ def rollout(weights: list[Tensor]) -> Tensor:
     """Return the attention rollout (B, T, T): the share of each input token in each output token.
 
     weights: the attention weights (B, H, T, T) of each layer. The rollout is the product of the layers' 0.5 A + 0.5 I,
-    the last on the left (arXiv 2005.00928, section 3). A is the mean over heads, and I stands for the residual
-    connection. The rows of each factor are scaled to sum to 1.
+    the last on the left, where A is the mean over heads (arXiv 2005.00928, section 3).
     """
     B, _, T, _ = weights[0].shape
     identity = torch.eye(T, dtype=torch.float64, device=weights[0].device)
@@ -155,36 +150,45 @@ class Similarity:
     centre: Tensor | None = None  # (L', H', N), of the middle patch; equal layers or heads are one, except for "bias"
 
 
+@torch.no_grad()
 def similarity(model: ViT, bias: Tensor | None, centre_bias: Tensor | None, grid: Grid) -> list[Similarity]:
     """Return the similarity of patches at each site of the position embedding, or one entry with the site "".
 
     bias, centre_bias: these quantities of `batch_sums` as means over images, or None if a layer has no bias.
     """
-    layers = range(len(model.encoder.blocks))
-    kind = f"position={model.config.position}"
-    sites = []
+    config = model.config
+    position = model.position
+    device = next(model.parameters()).device
+    zeros = torch.zeros(1, math.prod(grid), config.width, device=device)
+    # Ones have equal energy in every plane of rotation, so that their cosine similarity is a mean over the planes.
+    ones = torch.ones(1, config.heads, math.prod(grid), config.width // config.heads, device=device)
     added: list[Tensor] = []
-    for layer in layers:
-        added += position_vectors(model, layer, grid)
-    if added:
-        maps = torch.stack([cosine_similarity(vectors)[None] for vectors in added])
-        sites.append(similarity_at("tokens", "cosine similarity of position embeddings", maps, grid))
     rotated: list[Tensor] = []
-    for layer in layers:
-        rotated += rotated_ones(model, layer, grid)
+    for layer in range(config.layers):
+        vectors = position.tokens(zeros, layer, grid)
+        if vectors.any():
+            added.append(cosine_similarity(vectors))
+        turned = position.rotate(ones, layer, grid)
+        if turned is not ones:
+            rotated.append(cosine_similarity(turned[0]))
+    sites = []
+    if added:
+        sites.append(similarity_at("tokens", "cosine similarity of position embeddings", added, grid))
     if rotated:
-        maps = torch.stack([cosine_similarity(vectors) for vectors in rotated])
-        sites.append(similarity_at("rotate", "similarity of one vector as query and as key", maps, grid))
+        sites.append(similarity_at("rotate", "similarity of one vector as query and as key", rotated, grid))
     if bias is not None and centre_bias is not None:
         sites.append(Similarity("bias", "bias of the attention logits, mean over the images", bias, centre_bias))
-    if not sites and type(model.position).between is not Position.between:
-        mixes = "mixes neighboring tokens between layers: it has neither vectors nor a bias to compare"
-        return [Similarity("", f"{kind} {mixes}")]
-    return sites or [Similarity("", f"{kind}: the model has no position embedding")]
+    if sites:
+        return sites
+    lacks = ": the model has no position embedding"
+    if acts_at(type(position), "between"):
+        lacks = " mixes neighboring tokens between layers: it has neither vectors nor a bias to compare"
+    return [Similarity("", f"position={config.position}{lacks}")]
 
 
-def similarity_at(site: str, note: str, maps: Tensor, grid: Grid) -> Similarity:
-    """Return a Similarity from maps (L', H', N, N), after reducing equal layers and equal heads to one."""
+def similarity_at(site: str, note: str, layers: list[Tensor], grid: Grid) -> Similarity:
+    """Return a Similarity from maps (H', N, N) of layers, after reducing equal layers and equal heads to one."""
+    maps = torch.stack(layers)
     if (maps == maps[:1]).all():
         maps = maps[:1]
     if (maps == maps[:, :1]).all():
@@ -197,42 +201,23 @@ def middle_patch(grid: Grid) -> int:
     return (rows // 2) * columns + columns // 2
 
 
-@torch.no_grad()
-def position_vectors(model: ViT, layer: int, grid: Grid) -> list[Tensor]:
-    """Return the position embedding's vectors (N, channels) before `layer`, from zero patches; [] if all are 0."""
-    nothing = torch.zeros(1, math.prod(grid), model.config.width, device=next(model.parameters()).device)
-    vectors = model.position.tokens(nothing, layer, grid)[0].double().cpu()
-    return [vectors] if vectors.any() else []
-
-
 def cosine_similarity(vectors: Tensor) -> Tensor:
-    """Return the cosine similarity (..., N, N) of all pairs of vectors (..., N, D)."""
-    unit = nn.functional.normalize(vectors, dim=-1)
+    """Return the cosine similarity (..., N, N) of all pairs of vectors (..., N, D), on the CPU in float64."""
+    unit = nn.functional.normalize(vectors.double().cpu(), dim=-1)
     return unit @ unit.mT
 
 
-@torch.no_grad()
-def rotated_ones(model: ViT, layer: int, grid: Grid) -> list[Tensor]:
-    """Return a vector of ones rotated to each location (H, N, d_h), or [] if the position embedding does not rotate.
-
-    Ones have equal energy in every plane of rotation, so their cosine similarity is a mean over the planes.
-    """
-    config = model.config
-    device = next(model.parameters()).device
-    ones = torch.ones((1, config.heads, math.prod(grid), config.width // config.heads), device=device)
-    turned = model.position.rotate(ones, layer, grid)
-    return [] if turned is ones else [turned[0].double().cpu()]
-
-
-def batch_sums(found: list[LayerAttention], grid: Grid, patch: int, prefix: int) -> dict[str, Tensor]:
+def batch_sums(attention: list[LayerAttention], grid: Grid, patch: int, prefix: int) -> dict[str, Tensor]:
     """Return quantity -> sum over the images of a batch. A bias is summed only if every layer has one.
 
-    "distance": mean attention distance (L, H) in pixels. "bias": mean bias (N, N) over layers and heads. "centre_bias":
-    bias (L, H, N) of the middle query.
+    "distance": (L, H) in pixels. "bias": its mean (N, N) over layers and heads. "centre_bias": that of the middle query
+    (L, H, N).
     """
-    sums = {"distance": torch.stack([mean_distance(layer.weights, grid, patch, prefix).sum(dim=0) for layer in found])}
-    biases = [layer.bias[:, :, prefix:, prefix:].double() for layer in found if layer.bias is not None]
-    if len(biases) == len(found):
+    sums = {
+        "distance": torch.stack([mean_distance(layer.weights, grid, patch, prefix).sum(dim=0) for layer in attention])
+    }
+    biases = [layer.bias[:, :, prefix:, prefix:].double() for layer in attention if layer.bias is not None]
+    if len(biases) == len(attention):
         sums["bias"] = torch.stack([bias.mean(dim=1).sum(dim=0) for bias in biases]).mean(dim=0)
         sums["centre_bias"] = torch.stack([bias[:, :, middle_patch(grid)].sum(dim=0) for bias in biases])
     return sums
@@ -241,20 +226,18 @@ def batch_sums(found: list[LayerAttention], grid: Grid, patch: int, prefix: int)
 def inspect(model: ViT, data: Data, images: int = IMAGES) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
     """Return (name -> array for the figures of a model, JSON facts about it), from at most `images` test images.
 
-    The choice of images is random but fixed. model: in evaluation mode. data: on the model's
-    device, as from `trial_data`.
+    The choice of images is random but fixed. model: in evaluation mode. data: on the model's device.
     """
     config = model.config
     chosen = data.test.select(random_order(len(data.test), "inspect")[:images].copy())
     pixels = torch.cat(list(chosen.batches(len(chosen))))
-    labels = chosen.labels
     grid = model.grid(pixels)
     means, rolled = attention_means(model, data, pixels, grid)
     arrays = {
         "distance": means["distance"],
         "rollout": rolled,
         "images": pixels[:SHOWN],
-        "labels": labels[:SHOWN],
+        "labels": chosen.labels[:SHOWN],
     }
     if OBJECTIVE[config.objective].labels:
         with torch.no_grad():

@@ -22,8 +22,8 @@ from vitcore.data.lookup import describe
 from vitcore.data.splits import Data
 from vitcore.interop.conversion import check_structure
 from vitcore.model.build import Model, OtherModel, build
-from vitcore.model.patch_stem import PatchStem
 from vitcore.model.position import POSITION
+from vitcore.model.stem import PatchStem
 from vitcore.settings import Settings
 from vitcore.training.distributed import Ranks
 from vitcore.training.parents import NONE, file_sha256, is_public, is_trial, timm_teacher, weights_file

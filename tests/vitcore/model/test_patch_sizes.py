@@ -16,8 +16,8 @@ from vitcore.analysis.eval import restore_model
 from vitcore.analysis.other_images import OtherImages
 from vitcore.contracts import perturbed
 from vitcore.data.splits import load
-from vitcore.model.patch_stem import inverse_resize, resize_weight
 from vitcore.model.position import POSITION
+from vitcore.model.stem import inverse_resize, resize_weight
 from vitcore.training.evaluation import evaluate
 from vitcore.training.run import Memory
 from vitcore.training.state import Training
