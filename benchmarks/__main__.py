@@ -3,7 +3,6 @@
 import argparse
 import json
 from pathlib import Path
-from typing import Any
 
 from ablations.study.reading import read_recipe
 from ablations.study.strict_yaml import assignment
@@ -67,8 +66,7 @@ def main(words: list[str] | None = None) -> None:
         command.error(str(error))
     print(result.render())
     if given.out:
-        content: dict[str, Any] = result.json()
-        given.out.write_text(json.dumps(content, indent=1))
+        given.out.write_text(json.dumps(result.json(), indent=1))
 
 
 if __name__ == "__main__":

@@ -1,35 +1,32 @@
-"""The benchmark of the training step against rivals, the floor and the input pipeline.
-
-All implementations are timed in alternation, with the same images, threads and initial weights. Their first losses
-must be equal.
-"""
+"""The benchmark of the training step against rivals, the floor and the input pipeline, timed in alternation."""
 
 from collections.abc import Mapping
 from functools import partial
 
+import torch
+
 from ablations.trainables.vit.planned import with_steps
 from benchmarks.floor import Floor, peak
-from benchmarks.memory import memory_of_steps
-from benchmarks.process import Source
-from benchmarks.result import MEMORY, Result, column, conditions, mebibytes
-from benchmarks.rivals import CHECKED, OURS, RIVALS, TUNED, checked_sides, next_batch, sensitive_config
+from benchmarks.process import Source, measure_in_process, print_measurement
+from benchmarks.result import Result, column, conditions
+from benchmarks.rivals import CHECKED, OURS, RIVALS, TUNED, Ours, Rival, checked_sides, next_batch, sensitive_config
 from benchmarks.timing import Call, Seconds, interleaved_seconds, ratios, repeat, spread
 from results.units import amount_text
 from vitcore.analysis.cost import measure
 from vitcore.config import Config
 from vitcore.data.splits import Data
-from vitcore.runtime.device import compute_settings
+from vitcore.runtime.device import compute_settings, device_of
 from vitcore.training.state import Training
 
 INPUT, FLOOR = "input", "floor"  # what is timed besides the implementations
+MEMORY_STEPS = 3
 WARM_UP = 1  # steps between check and timing, in which models recompile with TF32
 
 
 def bench(config: Config, source: Source, rounds: int, calls: int, compiled: bool) -> Result:
     """Measure speed and memory of a config's training step, in `rounds` turns of `calls` steps per implementation.
 
-    compiled: whether to time timm's compiled model too. Raises ValueError if a rival's losses differ from this suite's,
-    or if images cannot be loaded.
+    compiled: whether to time timm's compiled model too. Raises ValueError if losses differ or images cannot be loaded.
     """
     how = conditions(config, source, rounds, calls)
     with compute_settings(config):
@@ -56,7 +53,9 @@ def bench(config: Config, source: Source, rounds: int, calls: int, compiled: boo
         "images/s": column(rates, "{:,.0f}"),
         "our speed / its": column(faster, "{:.3g}x"),
         "floor / its time": column(shares, "{:.0%}"),
-        MEMORY: {name: mebibytes(count) for name, (count, _) in memory.items()},
+        "memory that steps add": {
+            name: f"{count / 2**20:,.1f} MiB" for name, (count, _) in memory.items() if count is not None
+        },
     }
     caption = (
         f" in turn, {amount_text(calls, 'step')} each; equal losses in the first steps. input: the batches alone. "
@@ -89,8 +88,7 @@ def time_sides(
     """Time all implementations, the floor and the input pipeline in alternation.
 
     Returns (name -> seconds per step in each round, the floor or None, name -> why it was left out). Names are those of
-    implementations, this suite's first, INPUT and FLOOR. Raises ValueError if a rival's losses differ from this
-    suite's.
+    implementations, this suite's first, INPUT and FLOOR.
     """
     config = with_steps(sensitive_config(config), CHECKED + WARM_UP + rounds * calls)
     rivals = [name for name in RIVALS if compiled or name != TUNED]
@@ -106,3 +104,32 @@ def time_sides(
     except ValueError as error:
         left_out[FLOOR] = str(error)
     return interleaved_seconds(timed, rounds, calls, data.mean.device), floor, left_out
+
+
+def memory_of_steps(config: Config, name: str, source: Source) -> tuple[int | None, str]:
+    """Return (peak bytes of GPU memory that steps of an implementation add, why they were not measured).
+
+    The bytes are None without a reason on a CPU.
+    """
+    if device_of(config) == "cpu":
+        return None, ""
+    try:
+        return measure_in_process("benchmarks.step", config, source, {}, name=name), ""
+    except ValueError as error:
+        return None, str(error)
+
+
+def added_memory(config: Config, source: Source, name: str) -> int:
+    """Return the bytes that `memory_of_steps` reports, in the process that it starts."""
+    config = with_steps(config, MEMORY_STEPS)
+    with compute_settings(config):
+        data = source.images(config)
+        side = Ours(config, data) if name == OURS else Rival(name, config, data)
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        repeat(side.advance, MEMORY_STEPS)
+        return torch.cuda.max_memory_allocated() - before
+
+
+if __name__ == "__main__":
+    print_measurement(added_memory)

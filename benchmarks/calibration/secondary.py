@@ -1,7 +1,7 @@
 """Calibration of secondary metrics: false verdicts in any metric of any arm, whatever is true of the first metric."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -57,7 +57,7 @@ def drawn_rows(rng: np.random.Generator, truth: Truth) -> list[Row]:
     for name, differing in zip(METRICS, (truth.second, 0), strict=True):
         values = first + rng.normal(0, SD, first.shape) + LARGE * ((arms > 0) & (arms <= differing))
         columns[name] = values.ravel().tolist()
-    return list(table(type(made)(made.plan, columns, made.evaluations, made.correct)).rows[1:])
+    return list(table(replace(made, columns=columns)).rows[1:])
 
 
 def false_verdicts(rows: list[Row], truth: Truth, metrics_alone: bool = False) -> Iterator[bool]:

@@ -23,8 +23,7 @@ from ablations.planning.resolution import differences, pooled_spread
 from benchmarks.calibration.comparisons import comparisons
 from benchmarks.calibration.digits import digits, row_text
 from benchmarks.calibration.images import images
-from benchmarks.calibration.looks import looks
-from benchmarks.calibration.memory import memory
+from benchmarks.calibration.looks import looks, memory
 from benchmarks.calibration.race import race
 from benchmarks.calibration.scaling import best_sizes, scaling_fits
 from benchmarks.calibration.secondary import secondary
