@@ -104,7 +104,7 @@ calibration: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks step $(WORDS)
 
-# Seconds that table, plan and status take over up to 10,000 trials (synthetic results): about 5 minutes.
+# Seconds that table, plan and status take over up to 10,000 trials (synthetic results): about 8 minutes.
 bench-aggregate: $(STAMP)
 	PYTHONPATH=tests/helpers $(BIN)/python -m benchmarks.aggregate
 

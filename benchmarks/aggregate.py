@@ -1,11 +1,9 @@
 """The time of the reading commands over many trials: `make bench-aggregate`. Each runs in a new process.
 
 The floor beside them is a Python that imports the third-party packages of the command, and does nothing. Nothing is
-trained: the store writes one trial, and the others are copies with different results.
+trained: results are drawn.
 """
 
-import hashlib
-import json
 import resource
 import subprocess
 import sys
@@ -13,17 +11,14 @@ import tempfile
 import time
 from functools import cache
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
-import numpy as np
 import synthetic
 
 from ablations import provenance
 from ablations.planning.prepare import prepare
 from ablations.study.design import Design
 from ablations.study.reading import read_recipe, read_study
-from results import store
 
 STUDY = """
 question: How long does a table take?
@@ -48,41 +43,8 @@ def write_runs(runs: Path, study: Path, seeds: int) -> int:
     """Write a run directory in which every planned trial is finished; return their number."""
     design = Design(read_study(str(study)), read_recipe("digits"), {})
     plan = prepare(design, runs, seeds, code=provenance.code_digest({}))
-    store.write_json(store.study_folder(runs, plan.name) / "plan.json", plan.content())
-    assert plan.split is not None
-    rng, first = np.random.default_rng(0), None
-    index = {seed: synthetic.fold(seed, plan.split) for seed in range(seeds)}
-    for arm in plan.arms:
-        accuracy = rng.uniform(0.85, 0.95)
-        for trial in arm.trials:
-            mine = index[trial.seed]
-            correct = (rng.random(len(mine)) < accuracy).astype(np.uint8)
-            if first is None:
-                first = store.trial(runs, trial.id)
-                config = arm.config | {"seed": trial.seed}
-                synthetic.write_trial(first, synthetic.finished(0.9, config=config, correct=(mine, correct)))
-            else:
-                copy(first, store.trial(runs, trial.id), arm.config | {"seed": trial.seed}, mine, correct)
+    synthetic.write(runs, plan.content())
     return sum(len(arm.trials) for arm in plan.arms)
-
-
-def copy(
-    first: store.Trial, trial: store.Trial, config: dict[str, Any], index: np.ndarray, correct: np.ndarray
-) -> None:
-    """Copy the first trial's files for another trial, which takes a twentieth of the time of claiming it."""
-    mine, theirs = trial.path / "attempts" / "0001", first.path / "attempts" / "0001"
-    mine.mkdir(parents=True)
-    for name in ("released.json", "env.json", "metrics.jsonl"):
-        (mine / name).write_bytes((theirs / name).read_bytes())
-    (trial.path / "config.json").write_text(json.dumps({"schema": store.SCHEMA, "id": trial.id, "config": config}))
-    with open(mine / "correct.npz", "wb") as file:
-        np.savez_compressed(file, index=index.astype(np.int32), correct=correct)
-    result = store.read_json(theirs / "result.json") | {"id": trial.id}
-    result["metrics"] |= {"test_accuracy": float(correct.mean())}
-    paths = [trial.path / "config.json", *(mine / name for name in store.VOUCHED)]
-    result["files"] = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
-    (mine / "result.json").write_text(json.dumps(result | {"checksum": store.checksum(result)}, indent=1))
-    (trial.path / "result.json").hardlink_to(mine / "result.json")
 
 
 def seconds(*command: str) -> tuple[float, float]:
