@@ -1,7 +1,6 @@
 """The floor: a lower bound on step time, measured as the time of a step's matrix products and attention alone.
 
 Each operation runs in the fastest sufficiently accurate backend. On a GPU, all operations run as one CUDA graph.
-Launching small kernels from Python would take longer than running them. The shapes come from the config.
 """
 
 import warnings
@@ -56,7 +55,8 @@ class Floor:
 
     def __init__(self, config: Config) -> None:
         cost = measure(config)
-        if (tokens := cost.tokens) is None:
+        tokens = cost.tokens
+        if tokens is None:
             raise ValueError(f"model={config.model}: the floor is made of the shapes of a ViT of ours")
         self.device = torch_device(config)
         dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32

@@ -1,8 +1,7 @@
 """The speed of one GPU, as ratios to timm and to our eager steps: `make bench-gpu`.
 
-Each figure is a JSON file in the folder. A figure with a file is not measured again, so that the command continues
-after the time limit. The page is a table of all figures with hardware and versions. `--device cpu --small` runs the
-code on a CPU in seconds, as a test that measures nothing.
+Each figure is a JSON file in the folder, and is not measured again. The page is a table of all figures. `--device cpu
+--small` runs the code on a CPU in seconds, as a test that measures nothing.
 """
 
 import argparse
@@ -84,9 +83,6 @@ def captured_step(tuned: str, config: Config) -> Any:
         return SimpleNamespace(advance=capture(step)[0], step=step)  # whose tensors the graph needs
 
 
-# -- figures -----------------------------------------------------------------------------------------------------------
-
-
 def time_beside(scale: Scale, config: Config, sides: Mapping[str, Callable[[], Any]]) -> Json:
     """Make the sides, warm them up, and return their times by `compare_steps`."""
     with compute_settings(config):
@@ -147,10 +143,10 @@ def step_large(model: str, batch: int, scale: Scale) -> Json:
     if model == "S/16":
         sides["ours, attention=pinned"] = lambda: ours(config, attention="pinned")
         sides[scale.tuned] = lambda: Rival(scale.tuned, config, RANDOM.images(config))
-    found = time_beside(scale, config, sides)
-    rate = 3 * measure(config).flops * config.batch / found["seconds_per_step"]["ours"]["median"]
+    measured = time_beside(scale, config, sides)
+    rate = 3 * measure(config).flops * config.batch / measured["seconds_per_step"]["ours"]["median"]
     most = peak(config)
-    return found | {"flops_per_second": rate, "share_of_peak": most and rate / most}
+    return measured | {"flops_per_second": rate, "share_of_peak": most and rate / most}
 
 
 def position(tokens: int, scale: Scale) -> Json:
@@ -166,13 +162,13 @@ def input_share(scale: Scale) -> Json:
 
 def experiment(name: str, scale: Scale) -> Json:
     """Measure the step with a change of gpu_experiments.py beside the step without."""
-    one = EXPERIMENTS[name]
-    config = scale.config(**one.settings)
-    if one.change is low_weights:
+    changed = EXPERIMENTS[name]
+    config = scale.config(**changed.settings)
+    if changed.change is low_weights:
         config = config.model_copy(update={"precision": "bf16"})  # on a CPU too
     try:
         with compute_settings(config):
-            today, other = one.pair(name, config)
+            today, other = changed.pair(name, config)
             return compare_steps(scale, config, {"today": today, name: other})
     except (ValueError, RuntimeError) as error:  # as where a kernel cannot do it
         return {"config": config.model_dump(), "failed": f"{type(error).__name__}: {reason(error)}"}
@@ -210,9 +206,6 @@ BENCHES: dict[str, tuple[Callable[[Scale], Json | None], str]] = {
 }
 
 
-# -- the page ----------------------------------------------------------------------------------------------------------
-
-
 def page(folder: Path) -> str:
     """Return the page: a table of the measured figures, and the names of the others."""
     found = {name: store.read_json(folder / f"{name}.json") for name in BENCHES if (folder / f"{name}.json").exists()}
@@ -226,7 +219,8 @@ def page(folder: Path) -> str:
     ]
     for name, one in found.items():
         lines += rows(name, one)
-    if missing := [name for name in BENCHES if name not in found]:
+    missing = [name for name in BENCHES if name not in found]
+    if missing:
         lines.append(f"\nNot measured yet: {', '.join(missing)}.")
     return "\n".join(lines) + "\n"
 
@@ -282,7 +276,8 @@ def main(words: list[str] | None = None) -> None:
         longest = max(longest, time.monotonic() - began)
     if not any((asked.out / f"{name}.json").exists() for name in BENCHES):
         return
-    print(text := page(asked.out))
+    text = page(asked.out)
+    print(text)
     if asked.page:
         slug = "-".join(hardware(scale.config()).lower().split()).replace("/", "-")
         target = asked.page / f"{slug}.md" if asked.page.suffix != ".md" else asked.page
@@ -294,10 +289,11 @@ def main(words: list[str] | None = None) -> None:
 
 def run_benchmark(name: str, scale: Scale) -> bool:
     """Measure a figure and write its file; return False if it continues at the next call."""
-    if (found := BENCHES[name][0](scale)) is None:
+    measured = BENCHES[name][0](scale)
+    if measured is None:
         return False
     machine = environment_record(environment(scale.config()), {})
-    content = {"schema": store.SCHEMA, "figure": name, "machine": machine, **found}
+    content = {"schema": store.SCHEMA, "figure": name, "machine": machine, **measured}
     store.write_json(scale.folder / f"{name}.json", content)
     return True
 

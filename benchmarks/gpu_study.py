@@ -1,7 +1,7 @@
 """A whole study beside one process of timm's script per trial, over several calls; gpu.py runs it.
 
 `ablate run` trains one seed at a time. Before each seed, one process of the script trains a trial of the baseline. At
-the deadline the command is interrupted. Its trials resume at the next call, and all seconds count.
+the deadline the command is interrupted, and resumes at the next call.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -96,10 +96,9 @@ def timed(command: list[str], deadline: float, folder: Path | None = None) -> tu
             _, errors = process.communicate(timeout=max(0.0, deadline - began))
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGINT)
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 process.communicate(timeout=GRACE)
-            except subprocess.TimeoutExpired:
-                process.kill()
+            process.kill()  # does nothing once it has ended
             return time.monotonic() - began, False
     if process.returncode:
         raise ValueError(f"{command[-1]}: {(errors.strip().splitlines() or ['killed'])[-1]}")

@@ -1,8 +1,7 @@
 """A pack's loader beside timm's on equal photographs, with crops and flips on one core: `make bench-loader`.
 
-It prints images per second of a core, for the first epoch and later ones, and the private memory of a training on 4 GiB
-of streamed images. `--part` runs one part. `--part parquet` reads Parquet shards of the photographs beside timm's
-reader of them, and needs the package `datasets`.
+It prints images per second of a core, and the private memory of a training on 4 GiB of streamed images. `--part
+parquet` reads Parquet shards of the photographs beside timm's reader of them, and needs the package `datasets`.
 """
 
 import argparse
@@ -11,6 +10,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import product
 from pathlib import Path
 from threading import Barrier
@@ -42,6 +42,7 @@ SIZES = ((500, 375), (375, 500), (480, 360), (400, 400))  # of ImageNet's photog
 MANY = 2**32  # bytes of images
 POOL = 64  # different images among them
 Epoch = Callable[[], Iterator[torch.Tensor]]
+say = partial(print, flush=True)
 
 
 def write_photographs(root: Path) -> None:
@@ -51,10 +52,9 @@ def write_photographs(root: Path) -> None:
         (root / part / name).mkdir(parents=True)
         for number in range(PHOTOGRAPHS[part]):
             width, height = SIZES[number % 4]
-            colours = Image.fromarray(rng.integers(0, 256, (6, 8, 3), np.uint8))
-            grained = np.asarray(colours.resize((width, height), Image.Resampling.BICUBIC)) + rng.normal(
-                0, 12, (height, width, 1)
-            )
+            colors = Image.fromarray(rng.integers(0, 256, (6, 8, 3), np.uint8))
+            smooth = np.asarray(colors.resize((width, height), Image.Resampling.BICUBIC))
+            grained = smooth + rng.normal(0, 12, (height, width, 1))
             photo = Image.fromarray(grained.clip(0, 255).astype(np.uint8))
             photo.save(root / part / name / f"{number:05}.jpg", quality=92)
 
@@ -185,10 +185,6 @@ def beside_hfds(home: Path) -> None:
         ratios = np.divide(values, speeds["timm's hfds"])
         spread = f"{ratios.min():.2f} to {ratios.max():.2f}"
         say(f"{name:16} {np.median(values):6.0f} images/s a core, {np.median(ratios):.2f} of timm's ({spread})")
-
-
-def say(*words: str) -> None:
-    print(*words, flush=True)
 
 
 def main() -> None:

@@ -1,8 +1,7 @@
 """The benchmark of a small study: `ablate run` against the usual loop of processes, which train one trial each.
 
-The loop runs one or two processes at a time. Each method trains two kinds of position embedding with several seeds.
-All methods use the same images, batches, schedules and evaluations. Wall time runs from the command to the last result
-or, for `ablate run`, to the table.
+Each method trains two kinds of position embedding with several seeds, with the same images, batches, schedules and
+evaluations. Wall time runs from the command to the last result or, for `ablate run`, to the table.
 """
 
 import json

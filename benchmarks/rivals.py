@@ -50,14 +50,12 @@ class Ours(Training):
 
 
 class Rival:
-    """Training as in a usual script, with the model of a rival. name: a key of RIVALS.
-
-    Raises ValueError if the rival cannot train in the same way as this suite.
-    """
+    """Training as in a usual script, with a model of RIVALS. Raises ValueError if it cannot train as we do."""
 
     def __init__(self, name: str, config: Config, data: Data) -> None:
         for key, usual in USUAL.items():
-            if (value := {**dict(config), **config.options}.get(key, usual)) != usual:
+            value = {**dict(config), **config.options}.get(key, usual)
+            if value != usual:
                 raise ValueError(f"{key}={value}: the usual script has {usual}")
         patches = patch_sizes(config)
         if len(patches) > 1:
@@ -102,11 +100,11 @@ def next_batch(training: Training) -> Batch:
 
 
 def losses(side: Ours | Rival, steps: int) -> list[float]:
-    found = []
+    values = []
     for _ in range(steps):
         side.advance()
-        found.append(side.loss.item())
-    return found
+        values.append(side.loss.item())
+    return values
 
 
 def adamw(model: nn.Module, config: Config, fused: bool | None) -> torch.optim.AdamW:
@@ -130,10 +128,9 @@ def in_float32(config: Config) -> Config:
 
 
 def checked_sides(config: Config, data: Data, rivals: Sequence[str]) -> tuple[dict[str, Ours | Rival], dict[str, str]]:
-    """Check that the first losses of rivals equal this suite's. A config in bf16 is checked in float32 too.
+    """Check that the first losses of rivals equal this suite's; raise ValueError if not. bf16 is checked in float32.
 
-    Returns (name -> implementation after CHECKED steps, name -> why a rival cannot train in the same way). This suite's
-    implementation comes first. rivals: keys of RIVALS. Raises ValueError if losses differ.
+    Returns (name -> implementation after CHECKED steps, this suite's first; name -> why a rival cannot train like it).
     """
     if config.precision != "float32":
         checked_sides(in_float32(config), data, [name for name in rivals if name != TUNED])

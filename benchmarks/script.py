@@ -1,7 +1,7 @@
 """A usual script that trains one trial with timm's model, a DataLoader and AdamW. `python -m benchmarks loop` runs it.
 
 It imports nothing from this project. Without augmentation, images become tensors before training, which is faster than
-in most scripts. With augmentation, torchvision transforms them one by one as PIL images.
+in most scripts.
 """
 
 import json
@@ -33,7 +33,9 @@ class Pictures(Dataset[tuple[Tensor, int]]):
     """
 
     def __init__(self, pixels: Array, labels: Array, pad: int, mean: list[float], std: list[float]) -> None:
-        self.arrays = pixels.transpose(0, 2, 3, 1).squeeze(-1) if pixels.shape[1] == 1 else pixels.transpose(0, 2, 3, 1)
+        self.arrays = pixels.transpose(0, 2, 3, 1)
+        if pixels.shape[1] == 1:
+            self.arrays = self.arrays.squeeze(-1)
         self.labels = labels
         self.transform = transforms.Compose([
             transforms.RandomCrop(pixels.shape[-1], padding=pad),

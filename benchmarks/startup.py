@@ -18,10 +18,7 @@ COLD, WARM, EAGER = "empty compile cache", "the same cache again", "not compiled
 
 
 def bench(config: Config, rounds: int, source: Source) -> Result:
-    """Measure the seconds from a process's command to the end of its first step, imports included.
-
-    Raises ValueError if a process fails.
-    """
+    """Measure the seconds from a process's command to the end of its first step; raise ValueError if it fails."""
     how = conditions(config, source, rounds, 1)
 
     def start(name: str) -> float:

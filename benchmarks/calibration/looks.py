@@ -69,9 +69,8 @@ def power_after_a_look(rng: np.random.Generator, studies: int) -> Line:
     base = grown_template(arms, (5, seeds), ("s", "s"))
     made = (study(seeds_and_arms(rng, arms, seeds) - worse, base) for _ in range(studies))
     found = (contrast_rows(one)[0].verdict == "worse" for one in made)
-    return share_of(
-        f"power after a table at 5 seeds, {seeds} seeds: worse by {100 * effect:.2f} points", found, 0.8, 0.84
-    )
+    what = f"power after a table at 5 seeds, {seeds} seeds: worse by {100 * effect:.2f} points"
+    return share_of(what, found, 0.8, 0.84)
 
 
 def any_verdict(whole: np.ndarray, path: Sequence[int], grows: bool = False, names: Sequence[str] = ()) -> bool:

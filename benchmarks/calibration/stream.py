@@ -56,7 +56,11 @@ def gates(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     left = [proposed(rng, real_changes(rng, None), abandons=True) for _ in range(studies)]
     yield mean_of("gate, unpromising proposals abandoned: false keeps", [one.false_share for one in left], ALPHA)
     fixed = [real_changes(rng, None) for _ in range(studies)]
-    for name, decide in (("Holm over all 200, which knows them all", holm), ("p < 0.05 each", naive)):
+    rules = {
+        "Holm over all 200, which knows them all": lambda p: multipletests(p, ALPHA, method="holm")[0],
+        "p < 0.05 each": lambda p: p < ALPHA,
+    }
+    for name, decide in rules.items():
         outcomes = [Outcome(real, decide(p_values(rng, real))) for real in fixed]
         yield mean_of(f"{name}, {STEPS[-1]} seeds: false keeps", [one.false_share for one in outcomes])
         yield mean_of("... real changes of a point kept", [one.power for one in outcomes])
@@ -105,11 +109,3 @@ def p_values(rng: np.random.Generator, real: np.ndarray) -> np.ndarray:
     """Return one-sided p values of all proposals, each with all seeds (proposals,)."""
     drawn = rng.normal(0, SPREAD, (len(real), STEPS[-1])) + EFFECT * real[:, None]
     return np.asarray(scipy.stats.ttest_1samp(drawn, 0, axis=1, alternative="greater").pvalue)
-
-
-def holm(p: np.ndarray) -> np.ndarray:
-    return np.asarray(multipletests(p, ALPHA, method="holm")[0])
-
-
-def naive(p: np.ndarray) -> np.ndarray:
-    return p < ALPHA

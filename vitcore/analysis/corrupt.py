@@ -51,8 +51,7 @@ class Corrupt(Eval):
         about = describe(model.config.data, data_dir)
         data = trial_data(model, data_dir).with_levels(about.levels, 256)
         accuracies = {}  # kind -> accuracy at each strength
-        kinds = [self.value] if self.value else list(CORRUPTIONS)
-        for kind in kinds:
+        for kind in [self.value] if self.value else CORRUPTIONS:
             accuracies[kind] = [accuracy(model, data, about.levels, kind, strength) for strength in STRENGTHS]
         mean = float(np.mean(list(accuracies.values())))
         metrics = {"corrupt_accuracy": mean, "corrupt_error": 1 - mean}

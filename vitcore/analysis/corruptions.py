@@ -1,9 +1,8 @@
 """The fifteen corruptions of arXiv 1903.12261 in five strengths, on batches of images, on the images' device.
 
 Definitions and constants are those of https://github.com/hendrycks/robustness: ImageNet-C's, and CIFAR-10-C's for
-images below 96 pixels. Two things differ. Frost is generated, as fractal noise with the brightness, contrast and
-spectrum of the photographs that the published code lays over images. In the end, ImageNet-C stores its images as JPEG
-of quality 85, which is not done here.
+images below 96 pixels. Two things differ. Frost is fractal noise with the brightness, contrast and spectrum of the
+photographs that the published code lays over images. ImageNet-C's images are stored as JPEG of quality 85.
 """
 
 from __future__ import annotations
@@ -56,8 +55,7 @@ def corrupt(images: Tensor, kind: str, strength: int, rng_keys: Tensor) -> Tenso
     return (changed.clamp(0, 1) * 255 + BELOW_ONE).to(torch.uint8)
 
 
-# The functions take x (B, C, H, W) with values from 0 to 1, the constants of a strength, and random numbers. What they
-# return is clamped.
+# The functions take x (B, C, H, W) from 0 to 1, the constants of a strength, and random numbers. Results are clamped.
 
 
 def gaussian_noise(x: Tensor, deviation: float, draws: Draws) -> Tensor:
@@ -118,8 +116,8 @@ def glass_blur(x: Tensor, constants: tuple[float, int, int], draws: Draws) -> Te
 def glass_sources(moves: Tensor, reach: int) -> Tensor:
     """Return which pixel ends at each place (B, HW). moves: rows and columns (B, 2, H, W) from a place to its source.
 
-    Places are filled one after the other, from the last to the first. What is copied from a later place is therefore
-    what that place has already got. (The published swap of two pixels copies one, as NumPy's rows are views.)
+    Places are filled from the last to the first, so that a copy from a later place is what that place has already got.
+    (The published swap of two pixels copies one, as NumPy's rows are views.)
     """
     rows, columns = moves.shape[-2:]
     row = torch.arange(rows, device=moves.device)[:, None]
@@ -214,9 +212,8 @@ def plasma(draws: Draws, size: Sequence[int], decay: float) -> Tensor:
 
     def between(total: Tensor, name: str) -> Tensor:
         """Return the mean of four points, given their sum, and noise."""
-        return (
-            total / 4 + wobble * draws.uniform(f"{name} {step}", *total.shape[1:], low=-wobble, high=wobble)
-        ).float()
+        noise = draws.uniform(f"{name} {step}", *total.shape[1:], low=-wobble, high=wobble)
+        return (total / 4 + wobble * noise).float()
 
     while step >= 2:
         half = step // 2

@@ -16,7 +16,7 @@ from commonfloor.options import ConfigError
 from vitcore.model.block import Block
 from vitcore.model.build import RATES, Model, OtherModel, freeze, meta_model, zero_model
 from vitcore.model.initialization import Drawn, describe_draws
-from vitcore.model.position import POSITION, Position
+from vitcore.model.position import POSITION, acts_at
 from vitcore.model.vit import ViT
 from vitcore.runtime.host import Cost
 from vitcore.settings import Settings
@@ -33,8 +33,7 @@ drawings: dict[str, dict[str, Drawn] | None] = {}
 def measure(config: Settings) -> Cost:
     """Return the cost of the model of `config`. Equal models are measured only once.
 
-    Raises ConfigError if a model of timm or of a plug-in lacks a kind of dropout that is set, or gives no logits. It
-    may raise other errors.
+    Raises ConfigError if a model lacks a kind of dropout that is set, or gives no logits. It may raise other errors.
     """
     key = model_key(config)
     if key not in measured:
@@ -87,10 +86,7 @@ def model_key(config: Settings) -> str:
 
 
 class FlopCounter(TorchDispatchMode):
-    """A mode that counts FLOPs by PyTorch's formulas, which loads no compiler.
-
-    FlopCounterMode imports torch._dynamo, which takes a second: a quarter of the time of `ablate plan demo`.
-    """
+    """A mode that counts FLOPs by PyTorch's formulas. FlopCounterMode imports torch._dynamo, which takes a second."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # PyTorch's
@@ -113,15 +109,13 @@ def count_cost(model: Model, images: Tensor) -> Cost:
     # Unfused attention, because the counter does not know the CPU's fused kernel.
     with FlopCounter() as counter, torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
         outputs = model(images)
+    params = sum(parameter.numel() for parameter in model.parameters())
     if isinstance(model, OtherModel):
         check_logits(outputs, model.config)
-    params = sum(parameter.numel() for parameter in model.parameters())
-    flops = counter.flops
-    if not isinstance(model, ViT):
-        return Cost(params, flops, tokens=None, class_token=None, attention_bias=None)
+        return Cost(params, counter.flops, tokens=None, class_token=None, attention_bias=None)
     tokens = math.prod(model.config.grid) + model.prefix
-    biased = type(model.position).bias is not Position.bias  # a variant overrides the sites that it needs
-    return Cost(params, flops, tokens, model.class_token is not None, biased)
+    biased = acts_at(type(model.position), "bias")
+    return Cost(params, counter.flops, tokens, model.class_token is not None, biased)
 
 
 def check_logits(outputs: Any, config: Settings) -> None:
@@ -145,8 +139,7 @@ class PartCost:
 def summary(config: Settings) -> list[PartCost]:
     """Return the cost of each part of `ViT(config)`, without allocating the model. config: without a reference model.
 
-    Parameters and FLOPs sum to the result of `measure` for classification without a distillation token. Parts that have
-    neither are left out. FLOPs of a position embedding inside the attention count as FLOPs of the attention.
+    Parts without parameters and FLOPs are left out. FLOPs of a position embedding inside the attention count there.
     """
     with torch.device("meta"):
         model = ViT(config)

@@ -35,8 +35,7 @@ HELD_OUT = 10  # one in so many training images chooses the penalty
 class Dense(Eval):
     """dense@DATA: mean intersection over union on the validation images of a folder, or of generated shapes.
 
-    The layer is fitted by L-BFGS to the classes of each patch's pixels. For the validation images, its logits are
-    enlarged bilinearly to the size of the mask.
+    The layer is fitted to the classes of each patch's pixels. In validation, its logits are enlarged bilinearly.
     """
 
     metrics = {

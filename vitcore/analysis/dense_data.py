@@ -44,10 +44,7 @@ class Masked:
 
 
 def find(name: str, data_dir: Path | None, size: int, channels: int) -> tuple[Masked, Masked]:
-    """Return the training and the validation images of a dataset. size, channels: of the images.
-
-    Raises ConfigError if there is no such dataset, or if its layout is invalid.
-    """
+    """Return the training and validation images of a dataset; raise ConfigError if there is none, or it is wrong."""
     if name == SHAPES:
         return drawn("train", size, channels), drawn("val", size, channels)
     for root in data_homes(name, data_dir):
@@ -64,12 +61,10 @@ def in_folder(part: Path, size: int, channels: int) -> Masked:
     for name in sorted(images.keys() ^ masks.keys()):
         lacking = part / ("masks" if name in images else "images")
         raise ConfigError(f"{images.get(name) or masks[name]}: {lacking} has no file {name}.*")
-    names = sorted(images)
-    files = [images[name] for name in names]
-    pairs = [(images[name], masks[name]) for name in names]
+    pairs = [(images[name], masks[name]) for name in sorted(images)]
     return Masked(
-        [str(masks[name]) for name in names],
-        lambda index: read_image(files[index], size, channels),
+        [str(mask) for _, mask in pairs],
+        lambda index: read_image(pairs[index][0], size, channels),
         lambda index: read_mask(*pairs[index]),
         [file for pair in pairs for file in pair],
     )
@@ -138,9 +133,8 @@ def drawn(part: str, size: int, channels: int) -> Masked:
         resized = F.interpolate(torch.from_numpy(pixels)[None, None], (size, size), mode="bilinear", antialias=True)
         return resized[0].expand(channels, size, size).round().byte().numpy()
 
-    return Masked(
-        [f"{SHAPES} {index}" for index in range(COUNTS[part])], image, lambda index: draw(part, index, side)[1]
-    )
+    names = [f"{SHAPES} {index}" for index in range(COUNTS[part])]
+    return Masked(names, image, lambda index: draw(part, index, side)[1])
 
 
 def draw(part: str, index: int, side: int) -> tuple[np.ndarray, Bytes]:

@@ -75,10 +75,7 @@ class Eval:
 
 
 def restore_model(config: Settings, weights: bytes) -> Model:
-    """Return the trained model on its config's device, in evaluation mode.
-
-    weights: the content of a safetensors file. Raises ConfigError if they cannot be read or do not fit the model.
-    """
+    """Return the trained model from safetensors on its config's device; raise ConfigError if weights do not fit."""
     model = build(config)
     parameters = model.state_dict()
     tensors = read_fitting(weights, parameters, "weights")

@@ -6,7 +6,7 @@ replacements are plausible: the mean, noise of the same mean and variance, and t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ WORDS = {"zero": "zeros", "mean": "means", "noise": "noise", "shuffle": "shuffle
 
 
 class RunningMoments:
-    """The mean and standard deviation of vectors, from sums in float64. vectors: (..., D)."""
+    """The mean and standard deviation (..., D) of vectors (n, ..., D) over all n, from sums in float64."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -39,7 +39,6 @@ class RunningMoments:
         self.squares = torch.zeros(())
 
     def add(self, vectors: Tensor) -> None:
-        """Add vectors (n, t, D). The moments (t, D) are over the first dimension."""
         exact = vectors.double()
         self.count += len(exact)
         self.total = self.total.to(exact.device) + exact.sum(dim=0)
@@ -120,12 +119,20 @@ class Knockout(Eval):
         if self.value == REGISTERS:
             tokens = slice(model.prefix - model.config.registers, model.prefix)
         moments = [RunningMoments() for _ in model.encoder.blocks]
-        with editing_blocks(model, tokens, partial(recorded, moments)):
+
+        def record(layer: int, vectors: Tensor) -> Tensor:
+            moments[layer].add(vectors)
+            return vectors
+
+        def replace(replacement: Replacement, generator: torch.Generator, layer: int, vectors: Tensor) -> Tensor:
+            return replacement(vectors, moments[layer], generator)
+
+        with editing_blocks(model, tokens, record):
             accuracy(model, data)
         metrics = {}
         for how, replacement in REPLACEMENTS.items():
             generator = torch.Generator().manual_seed(model.config.seed)
-            with editing_blocks(model, tokens, partial(replaced, replacement, moments, generator)):
+            with editing_blocks(model, tokens, partial(replace, replacement, generator)):
                 metrics[self.with_value(f"knockout_{how}_accuracy")] = accuracy(model, data)
         return metrics
 
@@ -157,17 +164,6 @@ def position_tables(model: ViT) -> dict[str, nn.Parameter]:
     return tables
 
 
-def recorded(moments: Sequence[RunningMoments], layer: int, vectors: Tensor) -> Tensor:
-    moments[layer].add(vectors)
-    return vectors
-
-
-def replaced(
-    replacement: Replacement, moments: Sequence[RunningMoments], generator: torch.Generator, layer: int, vectors: Tensor
-) -> Tensor:
-    return replacement(vectors, moments[layer], generator)
-
-
 def accuracy(model: ViT, data: Data) -> float:
     predicted = batch_outputs(model, model.config, data, data.test).argmax(dim=1)
     return (predicted == data.test.labels).double().mean().item()
@@ -184,6 +180,5 @@ def editing_blocks(model: ViT, tokens: slice, edit: Callable[[int, Tensor], Tens
 
     with ExitStack() as hooks:
         for layer, block in enumerate(model.encoder.blocks):
-            handle = block.register_forward_hook(partial(hook, layer))
-            hooks.callback(handle.remove)
+            hooks.callback(block.register_forward_hook(partial(hook, layer)).remove)
         yield

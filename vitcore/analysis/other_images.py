@@ -100,10 +100,8 @@ class OtherImages(Eval):
         details = {"images": len(images), "classes": len(classes), "data_sha256": sha256_of(test_set.fingerprint())}
         if test_set.label_sets is None:
             return Computed(self.scores(logits, images.labels), details=details)
-        hits = []
-        for predicted, right in zip(logits.argmax(dim=1).tolist(), test_set.label_sets, strict=True):
-            if right:
-                hits.append(predicted in right)
+        predictions = zip(logits.argmax(dim=1).tolist(), test_set.label_sets, strict=True)
+        hits = [predicted in right for predicted, right in predictions if right]
         if not hits:
             return Computed({}, [f"no image of {self.data} has a label"])
         notes = ["images with several right labels have no loss"]

@@ -29,10 +29,9 @@ RATES = {  # timm's name -> name in Settings
 
 
 def build(config: Settings) -> Model:
-    """Return the model that `config` trains.
+    """Return the model of `config`, which maps images (B, C, H, W) and their random keys (B,) to logits (B, classes).
 
-    The model maps images (B, C, H, W) to logits (B, classes), or to the outputs that another objective needs. It also
-    takes the random keys (B,) of the images, for dropout in training and for masked patches.
+    With another objective, it gives the outputs that this needs.
     """
     return OtherModel(config) if config.model else OBJECTIVE[config.objective].model(config)
 
@@ -65,8 +64,7 @@ def zero_model(config: Settings, shape: Shape | None = None) -> tuple[Model, Ten
 class OtherModel(nn.Module):
     """A model that is no ViT of this package: a classifier from timm (`model=timm/NAME`) or from a plug-in (MODEL).
 
-    timm (https://github.com/huggingface/pytorch-image-models) draws the initial values on the CPU, from `config.seed`.
-    The parameters have the names of the classifier after the prefix `model.`.
+    timm draws the initial values on the CPU, from `config.seed`.
     """
 
     def __init__(self, config: Settings) -> None:
@@ -99,10 +97,10 @@ def timm_classifier(config: Settings) -> nn.Module:
         "img_size": config.image_size if isinstance(config.image_size, int) else config.image_shape
     }
     arguments |= {rate: getattr(config, name) for rate, name in RATES.items()}
+    name = config.model.removeprefix(REFERENCE)
     while True:
         try:
             with seeded(config.seed):
-                name = config.model.removeprefix(REFERENCE)
                 return timm.create_model(name, num_classes=config.classes, in_chans=config.channels, **arguments)
         except TypeError as error:
             unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error))
@@ -146,7 +144,7 @@ def has_dropout(module: nn.Module) -> bool:
 
 
 def couples_images(model: nn.Module) -> bool:
-    """Return whether a model has a batch norm. Batch norm couples images, so micro-batches would change training."""
+    """Return whether a model has a batch norm, with which micro-batches would change training."""
     return any(isinstance(module, _BatchNorm) for module in model.modules())
 
 

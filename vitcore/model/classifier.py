@@ -60,10 +60,7 @@ class Classifier(Variant, Initial):
 
 
 class RecordedReset:
-    """Stands in for a module's method that draws its default values, and records what the method drew.
-
-    Where a module is copied, as by nn.TransformerEncoder, the copy has a copy of the record.
-    """
+    """Stands in for a module's method that draws its default values, and records what the method drew."""
 
     def __init__(self, module: nn.Module, method: str) -> None:
         self.module = module

@@ -18,10 +18,7 @@ def dropout(rate: float, site: str) -> Noise:
 
 
 def drop_path(config: Settings, layer: int, branch: str) -> Noise:
-    """Return a block's stochastic depth. Its rate rises linearly by layer to `config.drop_path`, as in timm.
-
-    With `drop_path_by_layer=constant`, the rate is the same in every block.
-    """
+    """Return a block's stochastic depth, whose rate rises linearly by layer as in timm, or is constant."""
     rate = config.drop_path
     if config.drop_path_by_layer == "linear":
         rate *= layer / max(1, config.layers - 1)
@@ -63,10 +60,7 @@ class DropPath(Dropout):
 
 
 class PatchDropout(nn.Module):
-    """Patch dropout: in training, a random fraction `rate` of the patches is left out (arXiv 2208.07220, section 3).
-
-    The patches to leave out are drawn separately for each image, and the kept patches stay in order.
-    """
+    """Patch dropout: in training, each image loses a random fraction `rate` of its patches (arXiv 2208.07220)."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()

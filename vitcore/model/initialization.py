@@ -55,15 +55,14 @@ def nearest_owner(model: nn.Module, name: str) -> tuple[Any, str]:
 def describe_draws(model: nn.Module) -> dict[str, Drawn]:
     """Return parameter name -> (number of values, text that describes its shape and distribution).
 
-    Parameters with equal names and entries get equal initial values from equal seeds. For a class that overrides
-    `initial`, the text has its `options`, as the distribution may depend on them.
+    Parameters with equal names and entries get equal initial values from equal seeds.
     """
     described = {}
     for name, parameter in model.named_parameters():
         owner, own_name = nearest_owner(model, name)
-        custom = type(owner).initial is not Initial.initial
-        options = getattr(owner, "options", "")
-        how = f"{type(owner).__qualname__} {options}" if custom else repr(owner.draw_of(own_name))
+        how = repr(owner.draw_of(own_name))
+        if type(owner).initial is not Initial.initial:  # the distribution may depend on options
+            how = f"{type(owner).__qualname__} {getattr(owner, 'options', '')}"
         described[name] = parameter.numel(), f"{tuple(parameter.shape)}: {how}"
     return described
 
@@ -82,9 +81,7 @@ class Initial(nn.Module):
     def draw_of(self, name: str) -> Draw:
         """Return the function that draws the parameter called `name` in this module.
 
-        An entry of `draws` takes precedence over the type of the layer. Linear layers have Xavier uniform weights as in
-        models_vit.py, and convolutions have LeCun normal weights as in flax. Norms have scale 1, and biases are 0. The
-        setting `init` says how bare tables are drawn.
+        Linear layers have Xavier uniform weights as in models_vit.py, and convolutions LeCun normal ones as in flax.
         """
         if name in self.draws:
             return self.draws[name]
@@ -143,8 +140,7 @@ def xavier_uniform(values: Tensor, generator: Generator) -> None:
 def lecun_normal(values: Tensor, generator: Generator) -> None:
     """Fill `values` in place with draws from a truncated normal of variance 1 / fan_in (jax's lecun_normal).
 
-    Values beyond two standard deviations are drawn again, as in `nn.init.trunc_normal_` of PyTorch 2.14. That function
-    gives other values in PyTorch 2.11.
+    `nn.init.trunc_normal_` gives other values in PyTorch 2.11 than in 2.14.
     """
     std = math.sqrt(1 / values[0].numel()) / 0.87962566103423978
     values.normal_(0.0, std, generator=generator)
@@ -163,9 +159,8 @@ class Scale:
 
 
 # How bare tables such as learned position embeddings are drawn.
-#   unit-positions  normal(1), the scale of patch embeddings and queries, and about the scale of sinusoidal positions.
-#                   With `paper`, narrow models learn their positions late or never (ablations/recipes/digits.yaml has
-#                   the numbers).
+#   unit-positions  normal(1), about the scale of patch embeddings, queries and sinusoidal positions. With `paper`,
+#                   narrow models learn their positions late or never (ablations/recipes/digits.yaml has the numbers).
 #   paper           normal(0.02), "from BERT", which used it at width 768 (vit_jax/models_vit.py)
 #   big-vision      normal(1 / sqrt(D)), where D is the model's width (google-research/big_vision, models/vit.py).
 #                   Biases of logits, which big_vision lacks, are drawn from normal(0.02) as in Swin.

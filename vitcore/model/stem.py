@@ -120,13 +120,10 @@ class PatchStem(Stem):
         return F.linear(patches.reshape(B, -1, C * P * P), weight.flatten(1), self.bias)
 
     def resized(self, weight: Tensor) -> Tensor:
-        """Return the weight of another model with the number of channels and the patch size of this one.
-
-        For gray images, a weight for red, green and blue is summed over them, as if gray were copied to all three.
-        """
+        """Return the weight of another model with the channels and the patch size of this one."""
         _, channels, patch, _ = weight.shape
         if (channels, self.weight.shape[1]) == (3, 1):
-            weight = weight.sum(dim=1, keepdim=True)
+            weight = weight.sum(dim=1, keepdim=True)  # as if gray were copied to red, green and blue
         if patch != self.patch:
             weight = resize_weight(weight, inverse_resize(patch, self.patch))
         return weight
@@ -142,24 +139,16 @@ class PatchStem(Stem):
 
 
 def resize_weight(weight: Tensor, resize: Tensor) -> Tensor:
-    """Return the weight (D, C, P, P) of a patch projection, resized to (D, C, Q, Q) by the matrix `resize` (Q, P).
-
-    This is FlexiViT's PI-resize (arXiv 2212.08013, section 3.4). It minimizes the expected squared difference from the
-    original projections, for patches of white noise that are resized to Q x Q pixels.
-    """
+    """Return a weight (D, C, P, P) resized to (D, C, Q, Q) by the matrix `resize` (Q, P) (arXiv 2212.08013, 3.4)."""
     resize = resize.to(weight)
     return resize @ weight @ resize.T
 
 
 def inverse_resize(patch: int, other: int) -> Tensor:
-    """Return the pseudo-inverse (Q, P) of the transposed matrix that resizes an axis from P to Q pixels, in float64.
-
-    Resizing is bilinear. For two axes, the pseudo-inverse is the Kronecker product of the result with itself.
-    """
+    """Return the pseudo-inverse (Q, P) of the transposed matrix that resizes an axis from P to Q pixels, in float64."""
     lines = torch.eye(patch, dtype=torch.float64, device="cpu")[None]
     resize = F.interpolate(lines, size=other, mode="linear")[0].T  # (Q, P), without antialiasing, as FlexiViT's code
-    inverse: Tensor = torch.linalg.pinv(resize.T)
-    return inverse
+    return torch.linalg.pinv(resize.T)
 
 
 class ChannelNorm(nn.LayerNorm):

@@ -26,8 +26,7 @@ class ViT(Initial):
     """A Vision Transformer with initial values that are drawn on the CPU from `config.seed`.
 
     `ViT(config)(images)` maps standardized float images (B, C, H, W) to logits (B, classes). In training, dropout of
-    any kind and stochastic depth also require `rng_keys` (B,), the images' random keys (vitcore.keyed_random). The call
-    raises ConfigError as `grid` does, or if the position embedding does not support the grid.
+    any kind and stochastic depth also require `rng_keys` (B,), the images' random keys (vitcore.keyed_random).
     """
 
     # The class token starts at zero, as in models_vit.py; registers differ from each other (facebookresearch/dinov2).
@@ -80,9 +79,9 @@ class ViT(Initial):
         x = self.patches(images, context.rng_keys)  # (B, N, stem_width)
         x = self.position.tokens(x, 0, context.grid)
         x = self.patch_dropout(x, context.rng_keys)
-        prefix = self.prefix_tokens()
-        if prefix:
-            x = torch.cat([*(token.expand(len(x), -1, -1) for token in prefix), x], dim=1)  # (B, T, D)
+        if self.prefix:
+            prefix = [token.expand(len(x), -1, -1) for token in self.prefix_tokens()]
+            x = torch.cat([*prefix, x], dim=1)  # (B, T, D)
         return self.dropout(x, context.rng_keys)
 
     def patches(self, images: Tensor, rng_keys: RngKeys = None) -> Tensor:
@@ -99,10 +98,7 @@ class ViT(Initial):
         return tokens
 
     def grid(self, images: Tensor) -> tuple[int, int]:
-        """Return the rows and columns of patches in images (B, C, H, W).
-
-        Raises ConfigError if the number of channels is wrong, or if the patches do not divide the images.
-        """
+        """Return the rows and columns of patches in images (B, C, H, W); raise ConfigError if these do not fit."""
         channels, height, width = images.shape[-3:]
         if channels != self.config.channels:
             raise ConfigError(f"images of {channels} channels: the model has channels={self.config.channels}")
@@ -112,10 +108,7 @@ class ViT(Initial):
 
     @contextmanager
     def at_patch(self, patch: int) -> Iterator[None]:
-        """Cut images into patches of `patch` x `patch` pixels within a `with` block (FlexiViT: arXiv 2212.08013).
-
-        Raises ConfigError if the weights of the stem cannot be resized.
-        """
+        """Cut images into other patches in a `with` block (arXiv 2212.08013); raise ConfigError if the stem cannot."""
         if not isinstance(self.stem, PatchStem):
             raise ConfigError(f"patches of {patch} pixels: stem={self.config.stem} has no weights that resize: patch")
         self.patch = self.stem.patch = patch

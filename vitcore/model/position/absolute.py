@@ -255,8 +255,7 @@ class SinCos2D(SinCos):
 def resample(table: Tensor, old: Grid, new: Grid, antialias: bool = True) -> Tensor:
     """Return a table (R*C, D) for the locations of grid `old`, resampled to grid `new`: (R'*C', D).
 
-    The interpolation is bicubic, by default with antialiasing, as in timm's `resample_abs_pos_embed` (arXiv 2010.11929,
-    section 3.2: "2D interpolation"). A single axis is a grid with one row.
+    The interpolation is bicubic, as in timm's `resample_abs_pos_embed`. A single axis is a grid with one row.
     """
     if old == new:
         return table

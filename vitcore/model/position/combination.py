@@ -46,7 +46,7 @@ def sites_of(kind: type[Position]) -> list[str]:
 class Combination(Position):
     """Base class of a position embedding, the class that follows it, with `second` at sites that it leaves alone.
 
-    The parameters of the first keep their names, and thereby the initial values that they have without the second.
+    The parameters of the first keep their names, and thereby their initial values.
     """
 
     kinds: ClassVar[tuple[type[Position], type[Position]]]

@@ -227,10 +227,7 @@ def columns_and_rows(grid: Grid) -> Tensor:
 
 
 def axial_rotations(rate: Tensor, places: Tensor) -> Tensor:
-    """Return the cosines and sines (2, N, 2 K) of rotations with the column, then with the row, at rates (K,).
-
-    places: as for `rotations`.
-    """
+    """Return the cosines and sines (2, N, 2 K) of rotations with the column, then with the row, at rates (K,)."""
     rates = torch.stack([torch.cat([rate, 0 * rate]), torch.cat([0 * rate, rate])])
     return rotations(rates, places)
 

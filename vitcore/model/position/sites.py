@@ -36,15 +36,12 @@ class Position(Part):
 
     @classmethod
     def draws_changed_since_0_12(cls, config: Settings) -> bool:
-        """Return whether release 0.12 drew a learned table differently with `init=big-vision`."""
+        """Return whether release 0.12, with `init=big-vision`, scaled a table by the table's own width."""
         return False
 
     @classmethod
     def version(cls, config: Settings) -> int | str:
-        """Return the version for the trial id: `numerics`, plus 1 if release 0.12 drew different initial weights.
-
-        With `init=big-vision`, that release scaled a table by the table's width instead of the model's width.
-        """
+        """Return the version for the trial id: `numerics`, plus 1 if release 0.12 drew different initial weights."""
         version = super().version(config)
         if isinstance(version, int) and config.init == "big-vision":
             version += cls.draws_changed_since_0_12(config)
@@ -75,10 +72,7 @@ class Position(Part):
         return x
 
     def rotate_prefix(self, x: Tensor) -> Tensor:
-        """Return queries or keys (B, H, prefix, d_h) of the tokens before the patches, if `rotate` acts on the patches.
-
-        By default unchanged. The class token comes first, then the registers.
-        """
+        """Return queries or keys (B, H, prefix, d_h) of class token and registers, by default unchanged."""
         return x
 
     def bias(self, q: Tensor, layer: int, grid: Grid) -> Tensor | None:
@@ -137,10 +131,7 @@ class Context:
         return self.on_patches(self.position.between, x, layer)
 
     def bias(self, q: Tensor, layer: int) -> Tensor | None:
-        """Return the bias of the attention logits for queries (B, H, T, d_h), or None.
-
-        Its shape expands to (B, H, T, T). A pair with a prefix token has a bias of 0.
-        """
+        """Return the bias of the attention logits for queries (B, H, T, d_h), 0 for pairs with a prefix token."""
         if not self.prefix:
             return self.position.bias(q, layer, self.grid)
         bias = self.position.bias(q[:, :, self.prefix :], layer, self.grid)
