@@ -20,14 +20,12 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.weightstats import ttost_paired
 
 from ablations.planning.resolution import differences, pooled_spread
-from benchmarks.calibration.comparisons import comparisons
 from benchmarks.calibration.digits import digits, row_text
 from benchmarks.calibration.images import images
-from benchmarks.calibration.looks import looks, memory
-from benchmarks.calibration.race import race
+from benchmarks.calibration.looks import comparisons, looks, memory
 from benchmarks.calibration.scaling import best_sizes, scaling_fits
 from benchmarks.calibration.secondary import secondary
-from benchmarks.calibration.stream import gates
+from benchmarks.calibration.sequential import gates, race
 from benchmarks.calibration.studies import (
     ALPHA,
     FOLDS,

@@ -116,12 +116,6 @@ def test_a_convolution_has_no_positions_to_replace() -> None:
     ]
 
 
-def test_positions_without_parameters_are_left_out_with_a_note() -> None:
-    computed = find("knockout@position").compute(ViT(Config(**TINY, position="sincos2d")).eval())
-    assert computed.metrics == {}
-    assert computed.notes == ["position=sincos2d has no learned embeddings to replace"]
-
-
 @pytest.mark.parametrize(
     ("name", "settings", "said"),
     [

@@ -134,10 +134,8 @@ def test_flops_equal_the_closed_form() -> None:
     assert relative - expected == 2 * L * N * N * D
 
 
-@pytest.mark.parametrize("stem", ["patch", "conv", "resnet-small"])
-@pytest.mark.parametrize("registers", [0, 1])
-def test_images_that_do_not_fit_are_named(stem: str, registers: int) -> None:
-    model = ViT(Config(width=16, depth=1, heads=2, patch=2, stem=stem, registers=registers)).eval()
+def test_images_that_do_not_fit_are_named() -> None:
+    model = ViT(Config(width=16, depth=1, heads=2, patch=2, stem="conv")).eval()
     with pytest.raises(ConfigError, match=r"^images of 8 x 9 pixels: patch=2 does not divide them$"):
         model(torch.zeros(1, 1, 8, 9))
     with pytest.raises(ConfigError, match=r"^images of 3 channels: the model has channels=1$"):
