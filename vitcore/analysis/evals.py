@@ -4,14 +4,13 @@ A plug-in adds to it as to any dictionary of variants.
 """
 
 from commonfloor.messages import known_names
-from vitcore.analysis.corrupt import Corrupt
 from vitcore.analysis.dense import Dense
 from vitcore.analysis.eval import Eval
 from vitcore.analysis.frozen_features import FewShot, LinearProbe, Neighbors
 from vitcore.analysis.interpret import Inspect
 from vitcore.analysis.knockout import Knockout
 from vitcore.analysis.other_images import OtherImages
-from vitcore.analysis.predictions import Balanced, Calibration
+from vitcore.analysis.predictions import Balanced, Calibration, Corrupt
 
 EVAL: dict[str, type[Eval]] = {
     "fewshot": FewShot,
@@ -35,8 +34,8 @@ def find(name: str) -> Eval:
     values = list(filter(None, EVAL[kind].choices or EVAL[kind].values)) if kind in EVAL else []
     if value and values:
         raise ValueError(f"evals: {name}: {known_names(value, values)}")
-    known = [spelled for kind, of_kind in EVAL.items() for spelled in spellings(kind, of_kind)]
-    raise ValueError(f"evals: {name}: {known_names(name, known)}")
+    names = [spelled for kind, of_kind in EVAL.items() for spelled in spellings(kind, of_kind)]
+    raise ValueError(f"evals: {name}: {known_names(name, names)}")
 
 
 def spellings(name: str, entry: type[Eval]) -> list[str]:

@@ -12,9 +12,9 @@ from scipy import ndimage
 from torch import Tensor
 
 from vitcore.analysis import corruptions
-from vitcore.analysis.corrupt import is_imagenet
 from vitcore.analysis.corruptions import CORRUPTIONS, Draws, corrupt
 from vitcore.analysis.evals import find
+from vitcore.analysis.predictions import is_imagenet
 from vitcore.config import Config
 from vitcore.data.splits import load
 from vitcore.keyed_random import image_keys
