@@ -162,8 +162,8 @@ def relative_error(precision: str) -> float:
     """Return the relative error, in the Frobenius norm, of a float32 product computed with this precision."""
     a, b = torch.randn(2, 256, 256, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     with float32_precision(precision):
-        found = a.float() @ b.float()
-    return float((found.double() - a @ b).norm() / (a @ b).norm())
+        product = a.float() @ b.float()
+    return float((product.double() - a @ b).norm() / (a @ b).norm())
 
 
 @contextmanager

@@ -142,9 +142,9 @@ def checked_sides(config: Config, data: Data, rivals: Sequence[str]) -> tuple[di
         except ValueError as error:
             left_out[name] = str(error)
     with float32_precision("highest"):
-        found = {name: losses(side, CHECKED) for name, side in sides.items()}
-    for name, theirs in found.items():
-        refuse_unequal(name, found[OURS], theirs, TOLERANCE[config.precision])
+        first_losses = {name: losses(side, CHECKED) for name, side in sides.items()}
+    for name, theirs in first_losses.items():
+        refuse_unequal(name, first_losses[OURS], theirs, TOLERANCE[config.precision])
     return sides, left_out
 
 

@@ -22,8 +22,8 @@ OURS = "REQUEST_STATS_INFO"  # what sdiag itself calls
 def calls(cluster: Cluster) -> Counter[str]:
     """Return how often slurmctld was called since its start, by kind of call, without those of nodes."""
     statistics = cluster.run("sdiag").stdout.partition("by message type")[2].partition("by user")[0]
-    found = re.findall(r"(REQUEST_\w+)\s*\(\s*\d+\) count:(\d+)", statistics)
-    return Counter({kind: int(count) for kind, count in found if kind != OURS})
+    counts = re.findall(r"(REQUEST_\w+)\s*\(\s*\d+\) count:(\d+)", statistics)
+    return Counter({kind: int(count) for kind, count in counts if kind != OURS})
 
 
 def cpu_seconds() -> float:

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from rich.console import Console
-from rich.markup import escape
-from rich.progress import Progress
+from rich.progress import track
 
 Call = Callable[[], Any]
 Seconds = npt.NDArray[np.float64]  # (rounds,)
@@ -47,15 +46,14 @@ def interleaved_seconds(sides: Mapping[str, Call], rounds: int, calls: int, devi
 
 def call_alternately(sides: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, Seconds]:
     """Return each function's results (rounds,). All are called once per round, in reverse order every other round."""
-    found: dict[str, list[float]] = {name: [] for name in sides}
+    values: dict[str, list[float]] = {name: [] for name in sides}
     order = [name for number in range(rounds) for name in list(sides)[:: -1 if number % 2 else 1]]
     console = Console(stderr=True)
     # A thread that refreshes the progress bar would disturb the timing.
-    with Progress(console=console, transient=True, auto_refresh=False, disable=not console.is_terminal) as bar:
-        for name in bar.track(order):
-            bar.update(bar.task_ids[0], description=escape(name), refresh=True)
-            found[name].append(sides[name]())
-    return {name: np.array(values) for name, values in found.items()}
+    bar = track(order, "", console=console, transient=True, auto_refresh=False, disable=not console.is_terminal)
+    for name in bar:
+        values[name].append(sides[name]())
+    return {name: np.array(results) for name, results in values.items()}
 
 
 def mean_seconds(call: Call, calls: int, device: torch.device) -> float:

@@ -51,12 +51,12 @@ def train_record(config: Config, load: Callable[..., Data] = splits.load) -> Rec
 
 def load_mislabelled(config: Config, data_dir: Path | None) -> Data:
     """Load data in which a fifth of the training images, drawn by the seed, have a wrong label."""
-    found, rng = splits.load(config, data_dir), np.random.default_rng(config.seed)
-    labels = found.train.labels.clone()
+    data, rng = splits.load(config, data_dir), np.random.default_rng(config.seed)
+    labels = data.train.labels.clone()
     wrong = rng.choice(len(labels), len(labels) // 5, replace=False)
     shift = torch.from_numpy(rng.integers(1, config.classes, len(wrong)))
     labels[wrong] = (labels[wrong] + shift) % config.classes
-    return replace(found, train=replace(found.train, labels=labels))
+    return replace(data, train=replace(data.train, labels=labels))
 
 
 def row_text(row: Row) -> str:

@@ -28,8 +28,8 @@ def images(rng: np.random.Generator, studies: int) -> Iterator[Line]:
         base = template(1, n, folds=True)
         index = [synthetic.fold(seed, Split(**synthetic.DIGITS)) for seed in range(n)]
         rows = (contrast_rows(tested_on(base, index, answers(rng, index, 1797)))[0] for _ in range(studies))
-        found = (covers(row.delta_ci95, 0) for row in rows)
-        yield share_of(f"folds of 1,797 images, {n} seeds: interval of a difference", found, 0.935, 0.965)
+        hits = (covers(row.delta_ci95, 0) for row in rows)
+        yield share_of(f"folds of 1,797 images, {n} seeds: interval of a difference", hits, 0.935, 0.965)
     for count, share in SIZES.items():
         for n in (3, 5, 10, 20):
             yield from verdicts(rng, max(1, round(share * studies)), count, n)

@@ -51,14 +51,14 @@ def looks(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     for path, share in PATHS.items():
         for grows in (False, True):
             drawn = (seeds_and_arms(rng, 3, path[-1]) for _ in range(round(share * studies)))
-            found = (any_verdict(whole, path, grows) for whole in drawn)
+            hits = (any_verdict(whole, path, grows) for whole in drawn)
             name = "one by one to 15" if len(path) > 5 else ", ".join(map(str, path))
             what = f"tables at {name} seeds{', growth declared' if grows else ''}: a verdict at any"
-            yield share_of(what, found, high=0.05 if grows else UNDECLARED)
+            yield share_of(what, hits, high=0.05 if grows else UNDECLARED)
     for names, what in ((("s", "copy"), "the study file is copied"), (("s", "s"), "its folder is removed")):
         drawn = (seeds_and_arms(rng, 3, 26) for _ in range(studies))
-        found = (any_verdict(whole, (5, 26), names=names) for whole in drawn)
-        yield share_of(f"tables at 5, 26 seeds, between them {what}: a verdict at any", found, high=UNDECLARED)
+        hits = (any_verdict(whole, (5, 26), names=names) for whole in drawn)
+        yield share_of(f"tables at 5, 26 seeds, between them {what}: a verdict at any", hits, high=UNDECLARED)
     yield power_after_a_look(rng, studies)
     same = (on_disk(rng, copied) for copied in (True, False) for _ in range(max(1, studies // 400)))
     yield share_of("... on disk: the same p values", same, 1.0, 1.0)
@@ -72,9 +72,9 @@ def power_after_a_look(rng: np.random.Generator, studies: int) -> Line:
     worse = effect * (np.arange(arms + 1) == 1)[:, None]
     base = grown_template(arms, (5, seeds), ("s", "s"))
     made = (study(seeds_and_arms(rng, arms, seeds) - worse, base) for _ in range(studies))
-    found = (contrast_rows(one)[0].verdict == "worse" for one in made)
+    hits = (contrast_rows(one)[0].verdict == "worse" for one in made)
     what = f"power after a table at 5 seeds, {seeds} seeds: worse by {100 * effect:.2f} points"
-    return share_of(what, found, 0.8, 0.84)
+    return share_of(what, hits, 0.8, 0.84)
 
 
 def any_verdict(whole: np.ndarray, path: Sequence[int], grows: bool = False, names: Sequence[str] = ()) -> bool:
@@ -116,8 +116,8 @@ def on_disk(rng: np.random.Generator, copied: bool) -> bool:
                     config, accuracy = arm.config | {"seed": trial.seed}, float(accuracies[trial.seed])
                     record = synthetic.finished(accuracy, config=config, seed=trial.seed)
                     synthetic.write_trial(store.trial(runs, trial.id), record)
-            (found,) = load_studies(runs, [plan.name])
-            made, written = table(found), seeds
+            (loaded,) = load_studies(runs, [plan.name])
+            made, written = table(loaded), seeds
             if not copied and seeds < path[-1]:
                 shutil.rmtree(store.study_folder(runs, plan.name))
     known = contrast_rows(study(whole, grown_template(arms, path, names)))
@@ -145,7 +145,7 @@ def warned(what: str, tables: Sequence[Table], words: Sequence[str]) -> Iterator
     """Yield the shares of tables with such verdicts now, without a warning, and under what was declared first."""
     now = [any_resolved(made.rows, words) for made in tables]
     yield share_of(f"{what} (of which it warns)", now, high=1.0)
-    silent = (found and not made.warnings for made, found in zip(tables, now, strict=True))
+    silent = (hits and not made.warnings for made, hits in zip(tables, now, strict=True))
     yield share_of("... without a warning", silent, 0.0, 0.0)
     first = (any(row.first_declared in words for row in made.rows) for made in tables)
     yield share_of("... under what was declared first", first)
@@ -188,11 +188,11 @@ def comparisons(rng: np.random.Generator, studies: int) -> Iterator[Line]:
 def growing(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     """Count verdicts at any of several comparisons while sides grow, up to the first."""
     for grows in (False, True):
-        found = (differs_on_path(rng, [(20, k) for k in PATH], grows) for _ in range(studies))
+        hits = (differs_on_path(rng, [(20, k) for k in PATH], grows) for _ in range(studies))
         what = f"compare, 4 arms, B has 5, 10, 20 seeds{', growth declared' if grows else ''}: a verdict at any"
-        yield share_of(what, found, high=0.05 if grows else UNDECLARED)
-    found = (differs_on_path(rng, [(k, k) for k in PATH]) for _ in range(studies))
-    yield share_of("compare, 4 arms, both sides have 5, 10, 20 seeds: a verdict at any", found, high=UNDECLARED)
+        yield share_of(what, hits, high=0.05 if grows else UNDECLARED)
+    hits = (differs_on_path(rng, [(k, k) for k in PATH]) for _ in range(studies))
+    yield share_of("compare, 4 arms, both sides have 5, 10, 20 seeds: a verdict at any", hits, high=UNDECLARED)
     by_seed = [one_by_one(rng) for _ in range(studies)]
     yield share_of("compare, 4 arms, after each of B's 10 planned seeds: a verdict at any", (one for one, _ in by_seed))
     now = (one for _, one in by_seed)

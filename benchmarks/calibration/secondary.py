@@ -44,8 +44,8 @@ def secondary(rng: np.random.Generator, studies: int) -> Iterator[Line]:
         if truth.first == 1:
             yield share_of("... secondary metrics corrected by Holm on their own (what this avoids)", alone, high=1.0)
     plans = (study(seeds_and_arms(rng, 3, 5), secondary_metrics=["params"]) for _ in range(studies))
-    found = (any(row.dominated_by for row in table(made).rows) for made in plans)
-    yield share_of("arms of equal accuracy, each with more parameters: one is dominated", found)
+    hits = (any(row.dominated_by for row in table(made).rows) for made in plans)
+    yield share_of("arms of equal accuracy, each with more parameters: one is dominated", hits)
 
 
 def drawn_rows(rng: np.random.Generator, truth: Truth) -> list[Row]:

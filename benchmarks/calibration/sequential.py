@@ -42,13 +42,13 @@ def race(rng: np.random.Generator, studies: int) -> Iterator[Line]:
         yield share_of("... better", (any_resolved(of, ["better"]) for of in rows), high=0.025)
         yield share_of("... trials saved", [saved for _, saved in nulls], high=1.0)
         whole = (study(seeds_and_arms(rng, arms, n), race=True) for _ in range(studies))
-        found = (any_resolved(contrast_rows(one), ["worse"]) for one in whole)
-        yield share_of("... worse at any look, if no arm stops for want of prospects", found, high=0.025)
+        hits = (any_resolved(contrast_rows(one), ["worse"]) for one in whole)
+        yield share_of("... worse at any look, if no arm stops for want of prospects", hits, high=0.025)
 
         one_better = effect * (np.arange(arms + 1) == 1)[:, None]
         races = [raced(seeds_and_arms(rng, arms, n) + one_better) for _ in range(studies)]
-        found = (contrast_rows(made)[0].verdict == "better" for made, _ in races)
-        yield share_of(f"{what}, one better by {100 * effect:.2f} points: better", found, 0.77, 0.84)
+        hits = (contrast_rows(made)[0].verdict == "better" for made, _ in races)
+        yield share_of(f"{what}, one better by {100 * effect:.2f} points: better", hits, 0.77, 0.84)
         yield share_of("... trials saved", [saved for _, saved in races], high=1.0)
 
         worse = effect * (np.arange(arms + 1) > 0)[:, None]
@@ -57,8 +57,8 @@ def race(rng: np.random.Generator, studies: int) -> Iterator[Line]:
         first = (contrast_rows(made)[0].verdict for made, _ in races)
         yield share_of("... the first is called worse", (word == "worse" for word in first), high=1.0)
         whole = (study(seeds_and_arms(rng, arms, n) - worse, race=True) for _ in range(studies))
-        found = (contrast_rows(one)[0].verdict == "worse" for one in whole)
-        yield share_of("... if no arm stops for want of prospects", found, high=1.0)
+        hits = (contrast_rows(one)[0].verdict == "worse" for one in whole)
+        yield share_of("... if no arm stops for want of prospects", hits, high=1.0)
 
 
 def raced(accuracies: np.ndarray) -> tuple[StudyResults, float]:

@@ -52,9 +52,9 @@ class Line:
         return f"at least {self.low:.1%}" if self.high == 1 else f"{self.low:.1%} to {self.high:.1%}"
 
 
-def share_of(what: str, found: Iterable[float], low: float = 0.0, high: float = ALPHA) -> Line:
-    found = list(found)
-    return Line(what, low, high, float(np.mean(found)), len(found))
+def share_of(what: str, hits: Iterable[float], low: float = 0.0, high: float = ALPHA) -> Line:
+    hits = list(hits)
+    return Line(what, low, high, float(np.mean(hits)), len(hits))
 
 
 @cache
@@ -79,8 +79,8 @@ def study(accuracies: np.ndarray, base: StudyResults | None = None, **planned: A
     return replace(base, plan=base.plan.model_copy(update=planned), columns=columns)
 
 
-def contrast_rows(found: StudyResults, **how: Any) -> Sequence[Row]:
-    return table(found, **how).rows[1:]
+def contrast_rows(results: StudyResults, **how: Any) -> Sequence[Row]:
+    return table(results, **how).rows[1:]
 
 
 def any_resolved(rows: Sequence[Row] | Sequence[ComparedRow], words: Sequence[str] = ("better", "worse")) -> bool:

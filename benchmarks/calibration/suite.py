@@ -110,20 +110,20 @@ def ties(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     for arms, n in ((1, 5), (7, 3), (7, 5)):
         worse = np.append(0.0, np.full(arms, margin))[:, None]
         made = (study(seeds_and_arms(rng, arms, n) - worse, margin=margin) for _ in range(studies))
-        found = (any_resolved(contrast_rows(one), ["equivalent"]) for one in made)
-        yield share_of(f"arms worse by just the margin, {arms} of them, {n} seeds: one equivalent", found)
+        hits = (any_resolved(contrast_rows(one), ["equivalent"]) for one in made)
+        yield share_of(f"arms worse by just the margin, {arms} of them, {n} seeds: one equivalent", hits)
 
 
 def divergences(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     for share in (0.1, 0.4):
-        found = []
+        hits = []
         for _ in range(studies):
             made = study(seeds_and_arms(rng, 3, 5))
             status = np.where(rng.random(20) < share, "diverged", "finished")
             values = np.where(status == "diverged", np.nan, made.columns["test_accuracy"]).tolist()
             columns = made.columns | {"status": status.tolist(), "test_accuracy": values}
-            found.append(any_resolved(contrast_rows(replace(made, columns=columns))))
-        yield share_of(f"trials of 4 arms diverge alike, {share:.0%} of them: a verdict", found)
+            hits.append(any_resolved(contrast_rows(replace(made, columns=columns))))
+        yield share_of(f"trials of 4 arms diverge alike, {share:.0%} of them: a verdict", hits)
 
 
 def rare_failures(rng: np.random.Generator, studies: int) -> Iterator[Line]:
@@ -138,7 +138,7 @@ def rare_failures(rng: np.random.Generator, studies: int) -> Iterator[Line]:
         tables = [table(study(one)) for one in fallen]
         better = [made.rows[1].verdict == "better" for made in tables]
         yield share_of(f"better by 1.5 points, 1 trial in 8 collapses, {n} seeds: better (a limit)", better, high=1.0)
-        seen = (found for found, fail in zip(better, fails, strict=True) if fail.any())
+        seen = (hits for hits, fail in zip(better, fails, strict=True) if fail.any())
         yield share_of("... although a trial collapsed", seen, 0.0, 0.0)
         if n < FEW:
             said = (any(unseen_failures(n) in line for line in layout.captions(made, [])) for made in tables)
@@ -159,8 +159,8 @@ def stopping(rng: np.random.Generator, studies: int) -> Iterator[Line]:
 def claim_lines(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     claims = [f"stem=v{a} < stem=v{b}" for a in range(1, 5) for b in range(1, a)]
     judged = (table(study(seeds_and_arms(rng, 4, 5), claims=claims)).claims for _ in range(studies))
-    found = (any(claim.verdict in ("agree", "disagree") for claim in of) for of in judged)
-    yield share_of(f"{len(claims)} claims of arms that do not differ: one judged", found)
+    hits = (any(claim.verdict in ("agree", "disagree") for claim in of) for of in judged)
+    yield share_of(f"{len(claims)} claims of arms that do not differ: one judged", hits)
 
 
 def coverage(rng: np.random.Generator, studies: int) -> Iterator[Line]:
@@ -178,8 +178,8 @@ def coverage(rng: np.random.Generator, studies: int) -> Iterator[Line]:
             seeds_and_arms(rng, 1, 5) - fall * np.array([np.zeros(5), rng.random(5) < share])
             for _ in range(studies // 4)
         )
-        found = (covers(contrast_rows(study(one))[0].delta_ci95, -fall * share) for one in drawn)
-        yield share_of(f"... an arm that falls by {fall:.0%} with {share:.0%} of its seeds (a limit)", found, high=1.0)
+        hits = (covers(contrast_rows(study(one))[0].delta_ci95, -fall * share) for one in drawn)
+        yield share_of(f"... an arm that falls by {fall:.0%} with {share:.0%} of its seeds (a limit)", hits, high=1.0)
 
 
 def simultaneous_coverage(rng: np.random.Generator, studies: int) -> Iterator[Line]:
@@ -196,26 +196,26 @@ def power(rng: np.random.Generator, studies: int) -> Iterator[Line]:
         effect = PlannedTest(SD * math.sqrt(2), arms).resolvable_difference(n)
         worse = effect * (np.arange(arms + 1) == 1)[:, None]
         made = (study(seeds_and_arms(rng, arms, n) - worse) for _ in range(studies))
-        found = (contrast_rows(one)[0].verdict == "worse" for one in made)
+        hits = (contrast_rows(one)[0].verdict == "worse" for one in made)
         # A little more: where another arm is called different by chance, Holm asks less of this one.
         what = f"power, {arms} arms, {n} seeds: worse by {100 * effect:.2f} points"
-        yield share_of(what, found, 0.8, 0.82)
+        yield share_of(what, hits, 0.8, 0.82)
     for arms, n in ((1, 5), (3, 5), (7, 10)):
         margin = PlannedTest(SD * math.sqrt(2), arms).smallest_margin(n)
         worse = 10 * margin * (np.arange(arms + 1) > 1)[:, None]  # so that Holm's first step is the equal arm's
         made = (study(seeds_and_arms(rng, arms, n) - worse, margin=margin) for _ in range(studies))
-        found = (contrast_rows(one)[0].verdict == "equivalent" for one in made)
+        hits = (contrast_rows(one)[0].verdict == "equivalent" for one in made)
         what = f"power, {arms} arms, {n} seeds: one equivalent within {100 * margin:.2f} points"
-        yield share_of(what, found, 0.8, 0.8)
+        yield share_of(what, hits, 0.8, 0.8)
 
 
 def pilots(rng: np.random.Generator, studies: int) -> Iterator[Line]:
     for arms in (1, 3, 7, 15):
-        found = []
+        hits = []
         for _ in range(studies):
             spread = pooled_spread(differences(study(seeds_and_arms(rng, arms, 5)), is_paired=True), is_paired=True)
-            found.append(intervals.sd_bound(*spread) >= SD * math.sqrt(2))
-        yield share_of(f"spread of differences below its bound, pilot of {arms} arms, 5 seeds", found, 0.8, 0.84)
+            hits.append(intervals.sd_bound(*spread) >= SD * math.sqrt(2))
+        yield share_of(f"spread of differences below its bound, pilot of {arms} arms, 5 seeds", hits, 0.8, 0.84)
 
 
 def unpaired(rng: np.random.Generator, studies: int) -> Iterator[Line]:
@@ -229,12 +229,12 @@ def unpaired(rng: np.random.Generator, studies: int) -> Iterator[Line]:
         for margin in (0.02, "20%"):
             edge = np.array([0, 0.02, 0.1, 0.1])[:, None]
             tied = (contrast_rows(unpaired_study(rng, 3, n, growth, edge, margin))[0] for _ in range(studies))
-            found = (row.verdict == "equivalent" for row in tied)
-            yield share_of(f"{what}: equivalent within {margin} at the margin", found)
+            hits = (row.verdict == "equivalent" for row in tied)
+            yield share_of(f"{what}: equivalent within {margin} at the margin", hits)
     effect = PlannedTest(SD * math.sqrt(2), 3, is_paired=False).resolvable_difference(5)
     worse = effect * (np.arange(4) == 1)[:, None]
-    found = (contrast_rows(unpaired_study(rng, 3, 5, 1, worse))[0].verdict == "worse" for _ in range(studies))
-    yield share_of(f"unpaired, power, 3 arms, 5 seeds: worse by {100 * effect:.2f} points", found, 0.8, 0.82)
+    hits = (contrast_rows(unpaired_study(rng, 3, 5, 1, worse))[0].verdict == "worse" for _ in range(studies))
+    yield share_of(f"unpaired, power, 3 arms, 5 seeds: worse by {100 * effect:.2f} points", hits, 0.8, 0.82)
 
 
 def unpaired_study(
@@ -283,8 +283,8 @@ def main() -> int:
         for line in part(np.random.default_rng(number), max(1, round(asked.share * studies))):
             failed += not line.holds
             holds = "" if line.holds else "  <- not as expected"
-            found = f"{line.measured:8.1%} ±{line.error:5.1%}"
-            print(f"{line.what:86} {line.expected:18} {found} {line.n:5,}{holds}", flush=True)
+            measured = f"{line.measured:8.1%} ±{line.error:5.1%}"
+            print(f"{line.what:86} {line.expected:18} {measured} {line.n:5,}{holds}", flush=True)
     if not asked.no_training:
         again, wrong = digits()
         print(f"digits, the baseline again with other seeds (not better, not worse):  {row_text(again)}")
