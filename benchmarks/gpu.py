@@ -151,13 +151,13 @@ def step_large(model: str, batch: int, scale: Scale) -> Json:
 
 def position(tokens: int, scale: Scale) -> Json:
     arms = {kind: scale.config(position=kind, **TOKENS[tokens]) for kind in ("1d", "relative", "relative-bias")}
-    return time_beside(scale, arms["1d"], {kind: partial(ours, one) for kind, one in arms.items()})
+    return time_beside(scale, arms["1d"], {kind: partial(ours, config) for kind, config in arms.items()})
 
 
 def input_share(scale: Scale) -> Json:
     kinds = ("none", "flip-crop", "flip-crop-randaugment")
     sides = {name: scale.config(width=192, depth=6, heads=3, batch=256, augment=name) for name in kinds}
-    return time_beside(scale, sides["none"], {name: partial(ours, one) for name, one in sides.items()})
+    return time_beside(scale, sides["none"], {name: partial(ours, config) for name, config in sides.items()})
 
 
 def experiment(name: str, scale: Scale) -> Json:
@@ -208,8 +208,8 @@ BENCHES: dict[str, tuple[Callable[[Scale], Json | None], str]] = {
 
 def page(folder: Path) -> str:
     """Return the page: a table of the measured figures, and the names of the others."""
-    found = {name: store.read_json(folder / f"{name}.json") for name in BENCHES if (folder / f"{name}.json").exists()}
-    machine = next(iter(found.values()))["machine"]
+    figures = {name: store.read_json(folder / f"{name}.json") for name in BENCHES if (folder / f"{name}.json").exists()}
+    machine = next(iter(figures.values()))["machine"]
     versions = ", ".join(f"{name} {machine[name]}" for name in ("torch", "timm", "python") if name in machine)
     lines = [
         f"# {machine['device']}\n",
@@ -217,26 +217,26 @@ def page(folder: Path) -> str:
         "turns in one process; a ratio is a side's time over the first side's.\n",
         "| figure | side | ms (a step; a study or start as a whole) | ratio | goal |\n|---|---|--:|--:|---|",
     ]
-    for name, one in found.items():
-        lines += rows(name, one)
-    missing = [name for name in BENCHES if name not in found]
+    for name, figure in figures.items():
+        lines += rows(name, figure)
+    missing = [name for name in BENCHES if name not in figures]
     if missing:
         lines.append(f"\nNot measured yet: {', '.join(missing)}.")
     return "\n".join(lines) + "\n"
 
 
-def rows(name: str, found: Json) -> list[str]:
+def rows(name: str, figure: Json) -> list[str]:
     """Return a line per side. The first line has the figure's name and goal."""
-    if "failed" in found:
-        return [f"| {name} | | | | {found['failed'].replace('|', '/')} |"]
-    seconds, goal = found.get("seconds_per_step") or found["seconds"], BENCHES[name][1]
-    if found.get("share_of_peak"):
-        goal += f"; {found['share_of_peak']:.1%} of the peak"
-    if found.get("busy"):
-        goal += f"; GPU busy {found['busy']:.0%}"
+    if "failed" in figure:
+        return [f"| {name} | | | | {figure['failed'].replace('|', '/')} |"]
+    seconds, goal = figure.get("seconds_per_step") or figure["seconds"], BENCHES[name][1]
+    if figure.get("share_of_peak"):
+        goal += f"; {figure['share_of_peak']:.1%} of the peak"
+    if figure.get("busy"):
+        goal += f"; GPU busy {figure['busy']:.0%}"
     lines = []
     for side, took in seconds.items():
-        ratio = values_text(found["ratio"][side], 1) + "x" if side in found["ratio"] else ""
+        ratio = values_text(figure["ratio"][side], 1) + "x" if side in figure["ratio"] else ""
         lines.append(f"| {name} | {side} | {values_text(took, 1000)} | {ratio} | {goal} |")
         name = goal = ""
     return lines

@@ -48,8 +48,8 @@ def bench(settings: Mapping[str, Any], folder: Path, deadline: float, arms: int,
     state = State(**store.read_json(file))
     for number in range(1, seeds + 1):
         if len(state.script) < number:
-            one = loop.script(Config(**merge(dict(baseline), {"seed": number - 1})), folder / f"{number}")
-            seconds, done = timed(loop.trial(one), deadline)
+            settings_file = loop.script(Config(**merge(dict(baseline), {"seed": number - 1})), folder / f"{number}")
+            seconds, done = timed(loop.trial(settings_file), deadline)
             if not done:
                 return None
             state.script.append(seconds)

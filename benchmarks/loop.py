@@ -67,7 +67,7 @@ def bench(settings: Settings, seeds: int, rounds: int, source: Source) -> Result
         }
         wall = interleaved_seconds(sides, rounds, 1, torch.device("cpu"))
         ours = [store.read_json(file) for file in Path(name).glob("runs-*/trials/*/result.json")]
-        theirs = [json.loads(one.with_suffix(".result").read_text())["test_accuracy"] for one in scripts]
+        theirs = [json.loads(file.with_suffix(".result").read_text())["test_accuracy"] for file in scripts]
     seconds, ratio, steps = {name: spread(own) for name, own in wall.items()}, ratios(wall, OURS), configs[0].steps
     # PAIRED has no entry, because it trains the trials of SEQUENTIAL
     accuracy = {OURS: fmean(result["metrics"]["test_accuracy"] for result in ours), SEQUENTIAL: fmean(theirs)}

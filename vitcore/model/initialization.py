@@ -7,7 +7,6 @@ rules for bare tables: parameters outside linear layers, convolutions and norms,
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -27,10 +26,10 @@ def initialize(model: nn.Module, seed: int, init: str, width: int) -> None:
 
     init: the name of an entry of INIT, which says how bare tables are drawn. width: the model's width.
     """
-    scale = INIT[init]
+    table_std, bias_std = INIT[init](width)
     for module in model.modules():
         if isinstance(module, Initial):
-            module.draw_table = normal(scale.bias if module.tables_are_biases else scale.table(width))
+            module.draw_table = normal(bias_std if module.tables_are_biases else table_std)
     for name, parameter in model.named_parameters():
         if parameter.is_meta:
             continue
@@ -150,22 +149,15 @@ def lecun_normal(values: Tensor, generator: Generator) -> None:
         beyond = values.abs() > 2 * std
 
 
-@dataclass(frozen=True)
-class Scale:
-    """The standard deviations with which bare tables, such as learned position embeddings, are drawn."""
-
-    table: Callable[[int], float]  # model's width -> standard deviation
-    bias: float  # the standard deviation of tables that are biases of the attention logits
-
-
 # How bare tables such as learned position embeddings are drawn.
 #   unit-positions  normal(1), about the scale of patch embeddings, queries and sinusoidal positions. With `paper`,
 #                   narrow models learn their positions late or never (ablations/recipes/digits.yaml has the numbers).
 #   paper           normal(0.02), "from BERT", which used it at width 768 (vit_jax/models_vit.py)
 #   big-vision      normal(1 / sqrt(D)), where D is the model's width (google-research/big_vision, models/vit.py).
 #                   Biases of logits, which big_vision lacks, are drawn from normal(0.02) as in Swin.
-INIT: dict[str, Scale] = {
-    "unit-positions": Scale(lambda width: 1.0, bias=1.0),
-    "paper": Scale(lambda width: 0.02, bias=0.02),
-    "big-vision": Scale(lambda width: width**-0.5, bias=0.02),
+# Each maps the model's width to the standard deviation of tables, and of tables that are biases of attention logits.
+INIT: dict[str, Callable[[int], tuple[float, float]]] = {
+    "unit-positions": lambda width: (1.0, 1.0),
+    "paper": lambda width: (0.02, 0.02),
+    "big-vision": lambda width: (width**-0.5, 0.02),
 }
