@@ -36,24 +36,15 @@ class OtherImages(Eval):
     def takes(cls, value: str) -> bool:
         return NAME.fullmatch(value) is not None
 
-    @property
-    def patch(self) -> int:
-        """The size of patches, or 0 for that of training."""
-        match = re.fullmatch(r"patch([1-9]\d*)", self.value)
-        return int(match[1]) if match else 0
-
-    @property
-    def size(self) -> int | str:
-        """The size of images, such as 384 or "224x448", or 0 for that of training."""
-        match = re.fullmatch(r"[1-9]\d*(x[1-9]\d*)?", self.value)
-        if not match:
-            return 0
-        return self.value if match[1] else int(self.value)
-
-    @property
-    def data(self) -> str:
-        """The name of the dataset, or "" for the trial's."""
-        return "" if self.patch or self.size else self.value
+    def __init__(self, value: str = "") -> None:
+        super().__init__(value)
+        patch = re.fullmatch(r"patch([1-9]\d*)", value)
+        size = re.fullmatch(r"[1-9]\d*(x[1-9]\d*)?", value)
+        self.patch = int(patch[1]) if patch else 0  # 0: that of training
+        self.size: int | str = 0  # or such as 384 or "224x448"
+        if size:
+            self.size = value if size[1] else int(value)
+        self.data = "" if patch or size else value  # "": the trial's
 
     @property
     def label_suffix(self) -> str:
