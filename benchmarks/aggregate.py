@@ -1,7 +1,6 @@
 """The time of the reading commands over many trials: `make bench-aggregate`. Each runs in a new process.
 
-The floor beside them is a Python that imports the third-party packages of the command, and does nothing. Nothing is
-trained: results are drawn.
+Nothing is trained: results are drawn.
 """
 
 import resource
@@ -9,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from functools import cache
 from pathlib import Path
 from unittest import mock
 
@@ -29,13 +27,6 @@ curves:
   weight_decay: {decays}
 """
 REPEATS = 5
-FLOOR = {  # command: its third-party packages
-    "list": "typer, pydantic, yaml",
-    "status": "typer, pydantic, rich.console",
-    "table": "typer, pydantic, numpy, scipy.special",
-    "plan": "typer, pydantic, yaml, numpy, scipy.special",
-    "new plan": "typer, pydantic, yaml, numpy, scipy.special, torch",  # in an empty run directory
-}
 SHAPES = ((1, 5, 5), (10, 5, 5), (25, 20, 5), (5, 10, 50))  # learning rates, weight decays, seeds
 
 
@@ -59,34 +50,27 @@ def seconds(*command: str) -> tuple[float, float]:
     return min(clock), min(cpu)
 
 
+def show(shape: str, command: str, *words: str) -> None:
+    wall, cpu = seconds("-m", "ablations.cli", command, *words)
+    print(f"{shape:48} {command:8} {wall:7.2f} {cpu:7.2f}", flush=True)
+
+
 def main() -> None:
-    head = f"{'trials':>7} {'arms':>6} {'seeds':>6}  {'command':8} {'seconds':>7} {'of CPU':>7} {'floor':>7}"
-    print(f"{head}   (least of {REPEATS}; bare Python {seconds('-c', 'pass')[0]:.2f})")
+    print(f"{'':48} {'command':8} {'seconds':>7} {'of CPU':>7}   (least of {REPEATS})")
     with tempfile.TemporaryDirectory() as name, mock.patch("os.fsync"):
         folder = Path(name)
-        show(0, 0, 0, "list")
+        show("", "list")
         for rates, decays, seeds in SHAPES:
-            study, runs = folder / f"many-{4 * rates * decays}.yaml", folder / f"runs-{rates}-{decays}-{seeds}"
-            values = [0.0001 * (i + 1) for i in range(rates)], [0.01 * (i + 1) for i in range(decays)]
-            study.write_text(STUDY.format(rates=values[0], decays=values[1]))
-            trials = write_runs(runs, study, seeds)
-            for command in ("table", "status", "plan", "new plan"):
-                there = folder / "nothing" if command == "new plan" else runs
-                more = ["--seeds", str(seeds)] if "plan" in command else []
-                show(trials, 4 * rates * decays, seeds, command, str(study), "--runs", str(there), *more)
-
-
-@cache
-def import_seconds(command: str) -> float:
-    return seconds("-c", f"import {FLOOR[command]}")[0]
-
-
-def show(trials: int, arms: int, each: int, command: str, *words: str) -> None:
-    clock, cpu = seconds("-m", "ablations.cli", command.split()[-1], *words)
-    print(
-        f"{trials:7,} {arms:6,} {each:6}  {command:8} {clock:7.2f} {cpu:7.2f} {import_seconds(command):7.2f}",
-        flush=True,
-    )
+            arms = 4 * rates * decays
+            study = folder / f"many-{arms}.yaml"
+            runs = folder / f"runs-{rates}-{decays}-{seeds}"
+            learning_rates = [0.0001 * (i + 1) for i in range(rates)]
+            study.write_text(STUDY.format(rates=learning_rates, decays=[0.01 * (i + 1) for i in range(decays)]))
+            shape = f"{write_runs(runs, study, seeds):,} trials, {arms} arms, {seeds} seeds"
+            for command in ("table", "status"):
+                show(shape, command, str(study), "--runs", str(runs))
+            show(shape, "plan", str(study), "--runs", str(runs), "--seeds", str(seeds))
+            show(f"{shape}, none trained", "plan", str(study), "--runs", str(folder / "nothing"), "--seeds", str(seeds))
 
 
 if __name__ == "__main__":
