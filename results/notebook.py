@@ -65,6 +65,7 @@ class StudyView:
         return f'{STYLE}\n<div class="ablate-study">\n{"".join(parts)}\n</div>'
 
     def picture(self) -> str:
+        """Return the figure as an HTML image, or why there is none."""
         missing = study_figure.unknown_figure(self.results.plan)
         if missing:
             return f"<p>No figure: {html.escape(missing)}</p>"

@@ -268,7 +268,8 @@ class Table:
 
     plan: the study's plan, with the arms at tuned values. besides: further metrics. looks: the most looks that a
     contrast had. interim: whether a trial has neither finished with the metric nor diverged. judged: whether verdicts
-    are given. warnings: notes that are always shown. abridged: whether notes are left out.
+    are given. warnings: notes that are always shown. abridged: whether notes are left out. pairing: None unless
+    training code of the user's is paired by seed. scaling: None unless the study's figure shows fits over compute.
     """
 
     plan: Plan
@@ -293,10 +294,12 @@ class Table:
 
     @property
     def tuned(self) -> list[str]:
+        """The names of the tuned settings."""
         return list(self.plan.tune)
 
     @property
     def varied(self) -> list[str]:
+        """The names of the settings that differ among the arms."""
         declared = [key for arm in self.plan.arms for key in arm.declared or ()]
         return list(dict.fromkeys([*self.plan.factors, *self.plan.curves, *declared]))
 
@@ -309,6 +312,7 @@ class Table:
 
     @property
     def published_of(self) -> str:
+        """The publication of the published numbers, or "" if it is unknown."""
         return self.plan.published_of or self.plan.source
 
 

@@ -30,10 +30,12 @@ SIZES = {"params": "parameters", "flops": "FLOPs an image"}
 class StudyResults:
     """A study's plan and the results of its trials.
 
-    columns: name -> values, one per planned (arm, seed) in the plan's order: CELL, TEXTS, evals (name -> metrics and
-    notes), and metrics, measures and FAULTS (NaN if absent). evaluations: the training histories as columns: CELL, AXES
-    and all numbers measured. correct: trial id -> image indices (images,) and whether each was classified correctly.
-    metrics: the columns of metrics in results, without those of evals.
+    columns: name -> values, one per planned (arm, seed) in the plan's order. The columns are arm, seed, id, status,
+    reason (why a trial is absent or damaged), metrics, measures and faults (NaN if absent), provenance, weights_sha256,
+    config (JSON text, or "") and evals (name -> metrics and notes). evaluations: the training histories as columns:
+    arm, seed, id, step, epoch, images, seconds and all numbers that a trial measured at an evaluation. correct: trial
+    id -> image indices (images,) and whether each image was classified correctly (images,). metrics: the columns of
+    metrics in results, without those of evals.
     """
 
     plan: Plan

@@ -153,7 +153,7 @@ def sensitivity_text(comparison: Comparison) -> str:
 
 
 def failing_rows(comparison: Comparison, margin: float | str | None) -> list[ComparedRow]:
-    """Return the rows that fail `--fail-on worse`: verdicts `worse` or, with a margin, all not shown to be less worse.
+    """Return the rows that fail `--fail-on worse`: worse ones or, with a margin, those not shown to be within it.
 
     Rows without a verdict because a side is unfinished do not fail. margin: in stored units, or a share of A's error.
     """

@@ -4,7 +4,7 @@ Arms are tested, and their contrasts with their baselines.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -20,7 +20,7 @@ from results.statistics.intervals import Estimate, Interval, Ratio
 from results.statistics.looks import Look
 from results.statistics.race import with_stops
 from results.statistics.verdict import Tie
-from results.store.schemas import Metric, Plan, Split
+from results.store.schemas import Metric, Plan
 from results.store.schemas.metrics import margin_bound, margin_text, too_wide
 from results.study_results import StudyResults
 from results.tables import study_table
@@ -45,10 +45,6 @@ class Side:
     contrast: Measured | None
     interim: bool
     late: Earlier | None
-
-    @property
-    def split(self) -> Split | None:
-        return self.plan.split_of(self.arm.arm)
 
     @property
     def as_first_declared(self) -> "Side":
@@ -348,7 +344,7 @@ def sample_test(a: Side, b: Side, left: Measured, right: Measured) -> Test:
     if identical:
         new_a = left.only_seeds(set(left.seeds) - set(identical))
         new_b = right.only_seeds(set(right.seeds) - set(identical))
-    is_paired = a.plan.is_paired and b.plan.is_paired and a.split == b.split
+    is_paired = a.plan.is_paired and b.plan.is_paired and a.plan.split_of(a.arm.arm) == b.plan.split_of(b.arm.arm)
     if identical and not (new_a.seeds and new_b.seeds):
         change = Difference(new_a, new_b, Estimate(len(identical), 0.0, why=IDENTICAL), "none", 0)
     else:
@@ -412,9 +408,15 @@ def p_equivalence(at_looks: Sequence[Difference], side: Side) -> float | None:
 
 def estimate_difference(a: Measured, b: Measured, is_paired: bool) -> Difference:
     """Return the difference b - a: paired, partially overlapping, or Welch's where samples cannot pair."""
-    if is_paired and isinstance(a, Sample) and isinstance(b, Sample) and can_pair(a, b):
-        return paired_difference(a, b)
-    return Difference(a, b, difference(b, a, is_paired=False).mean, "welch", 0)
+    if not (is_paired and isinstance(a, Sample) and isinstance(b, Sample) and can_pair(a, b)):
+        return Difference(a, b, difference(b, a, is_paired=False).mean, "welch", 0)
+    pairs = b - a
+    count = len(pairs.values)
+    if count == len(a.values) == len(b.values):
+        return Difference(a, b, pairs.mean, "paired", count)
+    left = pairs_first(a, pairs.values)
+    right = pairs_first(b, pairs.values)
+    return Difference(a, b, intervals.overlapping_samples(left, right, count, a.image), "overlapping", count)
 
 
 def can_pair(a: Sample, b: Sample) -> bool:
@@ -424,18 +426,10 @@ def can_pair(a: Sample, b: Sample) -> bool:
     return all(a.has_same_images(b, seed) for seed in a.correct.keys() & b.correct.keys())
 
 
-def paired_difference(a: Sample, b: Sample) -> Difference:
-    pairs = b - a
-    count = len(pairs.values)
-    if count == len(a.values) == len(b.values):
-        return Difference(a, b, pairs.mean, "paired", count)
-    estimate = intervals.overlapping_samples(pairs_first(a, pairs.seeds), pairs_first(b, pairs.seeds), count, a.image)
-    return Difference(a, b, estimate, "overlapping", count)
-
-
-def pairs_first(sample: Sample, seeds: Sequence[int]) -> np.ndarray:
-    """Return the values (n,) of a sample, those of the paired `seeds` first."""
-    return np.append(sample.only_seeds(seeds).numbers, sample.without_seeds(seeds).numbers)
+def pairs_first(sample: Sample, paired: Container[int]) -> np.ndarray:
+    """Return the values (n,) of a sample, those of the paired seeds first."""
+    seeds = sorted(sample.seeds, key=lambda seed: seed not in paired)
+    return np.array([sample.values[seed] for seed in seeds])
 
 
 def adjusted(tests: Sequence[Test | None]) -> list[Test | None]:

@@ -154,9 +154,6 @@ class Sample(Measured):
     def only_seeds(self, seeds: Collection[int]) -> "Sample":
         return replace(self, values={seed: value for seed, value in self.values.items() if seed in seeds})
 
-    def without_seeds(self, seeds: Collection[int]) -> "Sample":
-        return self.only_seeds(self.values.keys() - seeds)
-
     def errors(self, metric: Metric) -> "Sample":
         """Return the error rates of a sample of accuracies, or a sample of another metric unchanged."""
         if not metric.is_accuracy:
