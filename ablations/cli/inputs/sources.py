@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ablations.cli.inputs.directories import source_path
-from ablations.cli.inputs.plan_names import checked_names, existing_plans, plan_names
+from ablations.cli.inputs.plan_names import checked_names, existing_plans
 from ablations.cli.inputs.words import parse_words
 from ablations.study import strict_yaml
 from ablations.study.naming import stem
@@ -39,17 +39,16 @@ def results_on_recipes(
     """Return the studies' results on several recipes, and the errors of damaged plans that no word names."""
     if len(recipes) < 2:
         return named_results(source, words, next(iter(recipes), None), record.FOR_TABLES)
-    wanted = list(dict.fromkeys(map(stem, recipes)))
-    to_read = wanted
-    if not plan_names(parse_words(words, wanted[0]), source_path(source)):
-        to_read = wanted[:1]  # without names, one call reads all
-    studies: dict[str, StudyResults] = {}
-    for recipe in to_read:
-        read, damaged = named_results(source, words, recipe, record.FOR_TABLES)
-        studies |= {study.name: study for study in read if study.plan.recipe in wanted}
-    order = list(dict.fromkeys(study.plan.study for study in studies.values()))
-    ordered = sorted(studies.values(), key=lambda s: (order.index(s.plan.study), wanted.index(s.plan.recipe)))
-    return ordered, damaged
+    path = source_path(source)
+    wanted = list(map(stem, recipes))
+    names: list[str] = []
+    for recipe in recipes:
+        names += checked_names(parse_words(words, recipe), path)
+    read, damaged = load_readable(path, names, record.FOR_TABLES)
+    studies = [study for study in read if study.plan.recipe in wanted]
+    order = [study.plan.study for study in studies]
+    studies.sort(key=lambda study: (order.index(study.plan.study), wanted.index(study.plan.recipe)))
+    return studies, damaged
 
 
 def with_seal(studies: Sequence[StudyResults], file: Path | None) -> list[StudyResults]:
