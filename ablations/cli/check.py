@@ -23,6 +23,7 @@ from ablations.jobs import jobs
 from ablations.planning.checks import check as check_design
 from ablations.planning.checks import check_margin
 from ablations.planning.plan import build, description
+from ablations.planning.saved_plans import save_plan
 from ablations.study import strict_yaml
 from ablations.study.arms import Values
 from ablations.study.design import Design
@@ -250,15 +251,15 @@ def refuse_dead(probes: Iterable[probing.Probe], runs: Path) -> None:
             findings.refuse_dead()
 
 
-def with_probe_notes(plans: Iterable[Plan], runs: Path) -> list[Plan]:
-    """Return the plans with notes on what probes of their baselines found, also where nothing is left to train."""
+def save_plans(plans: Iterable[Plan], runs: Path) -> list[Plan]:
+    """Write plans with notes on what probes of their baselines found, and return them."""
     noted = []
     for plan in plans:
-        findings = None
         if plan.probe:
             findings = probing.Probe(plan, []).read(runs)
-        if findings is not None:
-            plan = probing.with_note(plan, findings.note)
+            if findings is not None:
+                plan = probing.with_note(plan, findings.note)
+        save_plan(runs, plan)
         noted.append(plan)
     return noted
 

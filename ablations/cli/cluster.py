@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ablations.cli.answer import fail_if
-from ablations.cli.check import check_earlier_probes, with_probe_notes
+from ablations.cli.check import check_earlier_probes, save_plans
 from ablations.cli.inputs import directories, parameters
 from ablations.cli.inputs.plan_names import named_plans
 from ablations.cli.inputs.preparation import ensure_data, prepare_plans, slurm_profile, take_from
@@ -16,7 +16,6 @@ from ablations.cluster import submit as submitting
 from ablations.cluster.campaign import device
 from ablations.jobs import jobs
 from ablations.planning import estimate
-from ablations.planning.saved_plans import save_plan
 from slurm.profile import cluster_draft, path_to_write
 
 
@@ -78,9 +77,7 @@ def submit(
     if todo and not on_this_machine:
         submitting.preflight(chosen, place.runs)
     directories.ensure_publishable(place.runs)
-    plans = with_probe_notes(plans, place.runs)
-    for plan in plans:
-        save_plan(place.runs, plan)
+    plans = save_plans(plans, place.runs)
     if on_this_machine:
         print(submitting.start_here(plans, place, chosen, arm))
     else:

@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from ablations.cli.answer import INTERRUPTED, fail_if, show, show_json
-from ablations.cli.check import check_earlier_probes, probe_plans, with_probe_notes
+from ablations.cli.check import check_earlier_probes, probe_plans, save_plans
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import data_folders, ensure_publishable, folder_options, make_place, runs_folder
 from ablations.cli.inputs.preparation import ensure_data, ensure_trainable, prepare_plans, take_from
@@ -106,9 +106,7 @@ def run(
         check_earlier_probes(plans, arm, place, folder_options(runs))
     elif not no_probe:
         probe_plans(plans, arm, place, workers)
-    plans = with_probe_notes(plans, place.runs)
-    for plan in plans:
-        save_plan(place.runs, plan)
+    plans = save_plans(plans, place.runs)
     if plan_only:
         return print(f"planned: ablate work {place.runs}")
     races = Races(place.runs, plans)
