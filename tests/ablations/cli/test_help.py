@@ -68,7 +68,7 @@ def test_the_shell_completes_commands_and_studies(monkeypatch: pytest.MonkeyPatc
         assert {*ablate()[1].split()} == offered
 
 
-@pytest.mark.parametrize("words", ["", "data", "profile"])
+@pytest.mark.parametrize("words", ["", "data"])
 def test_without_a_command_there_is_the_help(ablate: Ablate, words: str) -> None:
     status, output, errors = ablate(*words.split())
     assert (status, errors) == (2, "")

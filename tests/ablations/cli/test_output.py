@@ -92,14 +92,6 @@ def test_what_is_drawn_on_a_terminal_is_not_escaped(
     assert printed == "\n"
 
 
-def test_terminals_that_are_not_utf_8_get_replacements(tmp_path: Path) -> None:
-    runs = synthetic.write(tmp_path, synthetic.position())
-    command, own = [sys.executable, "-m", "ablations.cli"], {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
-    done = subprocess.run([*command, "table", "--runs", str(runs)], capture_output=True, env=os.environ | own)
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert b" ? " in done.stdout
-
-
 def test_a_terminal_gets_bars_and_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line break of Rich would stay in copied text."""
     row, drawn = "| position=relative,position_at=every-layer " * 5, b""
