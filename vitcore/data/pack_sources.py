@@ -138,7 +138,7 @@ def find_source(source: str, data_dir: Path | None, tests_alone: bool = False) -
         dataset = from_timm(source.removeprefix(TIMM), data_dir)
     elif path.is_file():
         dataset = from_members(list(members(path)), str(path))
-    elif any(is_part(part, TRAIN) for part in parts):
+    elif any(part.casefold() in TRAIN for part in parts):
         listed = []
         for part, tar in parts.items():
             for member in members(tar):  # as if each tar were a folder
@@ -161,11 +161,7 @@ def find_source(source: str, data_dir: Path | None, tests_alone: bool = False) -
 def part_tars(folder: Path) -> dict[str, Path]:
     """Return name -> file for the tars of a folder that are named like a training or test folder, as train.tar."""
     tars = folder.glob("*.tar") if folder.is_dir() else ()
-    return {tar.stem: tar for tar in sorted(tars) if tar.is_file() and is_part(tar.stem, (*TRAIN, *TESTS))}
-
-
-def is_part(name: str, known: Sequence[str]) -> bool:
-    return name.casefold() in known
+    return {tar.stem: tar for tar in sorted(tars) if tar.is_file() and tar.stem.casefold() in (*TRAIN, *TESTS)}
 
 
 def from_listing(listing: Listing) -> Source:
@@ -183,13 +179,13 @@ def from_members(images: list[Member], origin: str) -> Source:
     images = sorted(images, key=lambda image: str(image.path))
     if not images:
         raise ValueError(f"{origin}: {NO_IMAGES}")
-    trains = [is_part(image.path.parent.parent.name, TRAIN) for image in images]
-    tests = [is_part(image.path.parent.parent.name, TESTS) for image in images]
+    trains = [image.path.parent.parent.name.casefold() in TRAIN for image in images]
+    tests = [image.path.parent.parent.name.casefold() in TESTS for image in images]
     divided = any(trains) or any(tests)
     parts = (*TRAIN, *TESTS) if divided else ()
     for image in images:
         name = image.path.parent.name
-        if not name or is_part(name, parts):
+        if not name or name.casefold() in parts:
             raise ValueError(f"{origin}: {image.path} is in no class folder: an image's folder is its class")
     classes = tuple(sorted({image.path.parent.name for image in images}))
     if len(classes) < 2:

@@ -2,7 +2,6 @@
 
 import os
 import platform
-import re
 import resource
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -83,10 +82,8 @@ def host_cores() -> int:
 
 def has_bf16() -> bool:
     """Return whether the processor has instructions for bf16. Processors other than x86 count as having them."""
-    with suppress(OSError):
-        flags = re.search(r"^flags\s*:.*", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-        return flags is None or "bf16" in flags[0]
-    return True
+    flags = cpu_line("flags")
+    return not flags or "bf16" in flags
 
 
 def processor() -> str:

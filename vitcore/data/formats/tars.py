@@ -1,6 +1,7 @@
 """Images in tar files, which are read without unpacking: in class folders, or beside their labels as in WebDataset."""
 
 import json
+import math
 import re
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,13 +49,6 @@ def reading_tar(path: Path) -> Iterator[None]:
         raise ValueError(f"{path}: {why}") from None
 
 
-def refuse_link(member: tarfile.TarInfo, path: Path) -> None:
-    """Raise ValueError if an image in a tar is a link. path: of the tar."""
-    name = PurePosixPath(member.name)
-    if (member.issym() or member.islnk()) and name.suffix.lower() in {*SUFFIXES, ""}:
-        raise ValueError(f"{path}: {name} is a link: make the tar with --dereference --hard-dereference")
-
-
 def entries(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     """Yield the members of a tar; raise tarfile.ReadError at a damaged header, which tarfile takes for the end."""
     yield from tar
@@ -62,6 +56,20 @@ def entries(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     tar.fileobj.seek(tar.offset)
     if any(tar.fileobj.read(tarfile.BLOCKSIZE)):
         raise tarfile.ReadError(f"damaged header at byte {tar.offset:,}")
+
+
+def visible_files(tar: tarfile.TarFile, path: Path, end: float = math.inf) -> Iterator[tarfile.TarInfo]:
+    """Yield the files in a tar that begin before byte `end`, without hidden ones; raise ValueError for a link."""
+    for member in entries(tar):
+        if member.offset >= end:  # an inner tar without an end mark
+            return
+        name = PurePosixPath(member.name)
+        if any(map(is_hidden, name.parts)):
+            continue
+        if (member.issym() or member.islnk()) and name.suffix.lower() in {*SUFFIXES, ""}:
+            raise ValueError(f"{path}: {name} is a link: make the tar with --dereference --hard-dereference")
+        if member.isfile():
+            yield member
 
 
 def members(path: Path) -> Iterator[Member]:
@@ -74,15 +82,8 @@ def members_between(path: Path, file: Any, start: int, end: int, folder: PurePos
     """Yield the images in a tar at bytes `start` to `end` of `file` at `path`. folder: prefix of the images' paths."""
     file.seek(start)
     with tarfile.open(fileobj=file, mode="r:") as tar:
-        for member in entries(tar):
-            if member.offset >= end:  # an inner tar without an end mark
-                break
+        for member in visible_files(tar, path, end):
             name = PurePosixPath(member.name)
-            if any(map(is_hidden, name.parts)):
-                continue
-            refuse_link(member, path)
-            if not member.isfile():
-                continue
             first = member.offset_data
             if name.suffix == ".tar":
                 yield from members_between(path, file, first, first + member.size, folder / name.with_suffix(""))
@@ -96,7 +97,7 @@ def read_samples(files: Sequence[File], choice: Selection) -> SplitImages:
     labels: list[int | str] = []
     for path, name in files:
         with reading_tar(path), open_regular(path) as file, tarfile.open(fileobj=file, mode="r:") as tar:
-            for key, sample in groupby(sample_members(tar, path), key=sample_key):
+            for key, sample in groupby(filter(is_of_sample, visible_files(tar, path)), key=sample_key):
                 fields = {ending(member): member for member in sample}
                 try:
                     member = fields[choice.column("image", list(filter(is_image, fields)), fields)]
@@ -109,14 +110,9 @@ def read_samples(files: Sequence[File], choice: Selection) -> SplitImages:
     return SplitImages(images, labels)
 
 
-def sample_members(tar: tarfile.TarFile, path: Path) -> Iterator[tarfile.TarInfo]:
-    """Yield the files in a tar, without hidden ones and WebDataset's own, which begin with __."""
-    for member in entries(tar):
-        name = PurePosixPath(member.name)
-        if not any(map(is_hidden, name.parts)) and not name.name.startswith("__"):
-            refuse_link(member, path)
-            if member.isfile():
-                yield member
+def is_of_sample(member: tarfile.TarInfo) -> bool:
+    """Return whether a file is none of WebDataset's own, which begin with __."""
+    return not PurePosixPath(member.name).name.startswith("__")
 
 
 def sample_key(member: tarfile.TarInfo) -> str:
