@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from in_process import Ablate, refusal
 from photographs import packed, photographs, stored_images
 from PIL import Image, ImageOps
 from PIL.PngImagePlugin import PngInfo
@@ -192,12 +191,6 @@ def test_a_file_with_bytes_behind_its_image_is_whole(folder: Path) -> None:
     """Cameras write films behind a JPEG; then decoding decides."""
     one_in(folder, encoded(Image.fromarray(PIXELS), "JPEG") + b"ftypmp4" * 9)
     assert describe(f"imagefolder:{folder}").train_size == 17
-
-
-def test_plan_names_a_broken_image(folder: Path, ablate: Ablate) -> None:
-    (folder / "train" / "dog" / "0001.png").write_bytes(encoded(Image.fromarray(PIXELS), "PNG")[:90])
-    errors = refusal(ablate, "plan", "demo", f"data=imagefolder:{folder}", "image_size=8", "patch=4")
-    assert f"{folder}/train/dog/0001.png: cannot be read as an image" in errors
 
 
 def test_a_pack_begun_by_an_earlier_version_is_not_finished_by_this_one(folder: Path, home: Path) -> None:

@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 from other_formats import CLASSES, images
 from photographs import packed, stored_images
-from trainings import finished
 
-from vitcore.config import Config
 from vitcore.data.formats import list_stored
 from vitcore.data.formats.layout import Selection, braces
 from vitcore.data.formats.tars import read_samples
@@ -81,15 +79,6 @@ def test_files_of_an_imagefolder_are_embedded(datasets: Any, folder: Path, tmp_p
     loaded.save_to_disk(tmp_path / "saved")
     theirs = stored_images(packed(f"hf:{tmp_path}/saved", tmp_path))
     assert np.array_equal(theirs, stored_images(packed(folder, tmp_path / "other")))
-
-
-def test_weights_equal_those_of_the_folders_pack(datasets: Any, folder: Path, home: Path, tmp_path: Path) -> None:
-    loaded = datasets.load_dataset("imagefolder", data_dir=str(folder), drop_labels=False)
-    loaded.save_to_disk(tmp_path / "saved")
-    packed(folder, home, crop=12)
-    small: dict[str, Any] = {"image_size": 12, "patch": 4, "width": 16, "heads": 2, "depth": 1, "steps": 20, "batch": 8}
-    saved, pack = (Config(data=data, augment="flip-crop", **small) for data in (f"hf:{tmp_path}/saved", "photos"))
-    assert finished(saved).weights == finished(pack).weights
 
 
 def test_tars_are_read_as_webdataset_reads_them(folder: Path, tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from vitcore import Config
 from vitcore.data.builtin import BUILT_IN
 from vitcore.data.dataset import moments
 from vitcore.data.imagefolder import check_images, list_images
-from vitcore.data.lookup import describe
 from vitcore.data.splits import Order, load
 
 
@@ -147,17 +146,6 @@ def test_flat_imagefolder_is_split_alike_for_every_seed(tmp_path: Path) -> None:
     assert np.array_equal(one.test.index, two.test.index)
     assert not np.array_equal(one.val.index, two.val.index)
     assert [part.labels.unique().tolist() for part in (one.train, one.val)] == [[0, 1, 2]] * 2
-
-
-def test_folder_is_identified_by_its_contents(tmp_path: Path) -> None:
-    """The fingerprint depends on the names of the files, not on the folder's."""
-    root = photographs(tmp_path, {"a/cat": 3, "a/dog": 3}, (8, 6))
-    before = describe(f"imagefolder:{root}/a").fingerprint
-    (root / "a").rename(root / "b")
-    assert describe(f"imagefolder:{root}/b").fingerprint == before
-    (root / "b" / "cat" / "0000.png").rename(root / "b" / "cat" / "renamed.png")
-    (root / "b").rename(root / "c")
-    assert describe(f"imagefolder:{root}/c").fingerprint != before
 
 
 def test_all_broken_images_are_found_at_once(tmp_path: Path) -> None:
