@@ -20,8 +20,6 @@ class Alive:
 
 @dataclass(frozen=True)
 class Note:
-    """A warning that the pool shows once."""
-
     text: str
 
 
@@ -64,8 +62,6 @@ class Ended:
 
 @dataclass(frozen=True)
 class Said:
-    """A line that the worker has written to standard error."""
-
     line: str
 
 

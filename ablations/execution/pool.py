@@ -44,8 +44,6 @@ WorkerState = Enum("WorkerState", ["ABSENT", "STARTING", "IDLE", "BUSY", "LEAVIN
 
 
 class Display(Protocol):
-    """The interface through which a pool shows its progress, which is None before its first message."""
-
     def show_running(self, slot: int, job: Job, progress: messages.Progress | None) -> None: ...
     def show_compiling(self, slot: int, job: Job) -> None: ...
     def show_idle(self, slot: int) -> None: ...
@@ -170,7 +168,10 @@ class Pool:
         for slot in self.slots_in_state(WorkerState.IDLE):
             trial = next(ready, None)
             if trial is not None:
-                self.assign(slot, trial)
+                assert slot.worker is not None
+                slot.state = WorkerState.BUSY
+                slot.trial = trial
+                slot.worker.send(trial.job)
         if absent:
             waiting = list(islice(ready, starting + len(absent)))
             for slot in absent[: max(0, len(waiting) - starting)]:
@@ -223,12 +224,6 @@ class Pool:
             return False
         on_disk = store.trial(self.place.runs, trial.job.id)
         return retry_rules.last_faulty_node(on_disk, self.place.code) == node
-
-    def assign(self, slot: Slot, trial: PoolTrial) -> None:
-        assert slot.worker is not None
-        slot.state = WorkerState.BUSY
-        slot.trial = trial
-        slot.worker.send(trial.job)
 
     def kill_silent(self, now: float) -> None:
         """Kill workers that have sent no message for SILENT_SECONDS. Their exit frees their trials."""
@@ -315,7 +310,6 @@ class Pool:
         return how
 
     def count_failed_start(self, slot: Slot, code: int, why: str) -> None:
-        """Count a failed start of a slot, and remove the slot after too many. Raises ValueError if no slot is left."""
         slot.killed_starts += code < 0
         slot.crashed_starts += code >= 0
         if slot.crashed_starts < CRASHED_STARTS and slot.killed_starts < KILLED_STARTS:
@@ -358,7 +352,6 @@ class Pool:
         self.trials[trial.job.id] = self.trials.pop(trial.job.id)
 
     def look_again(self) -> None:
-        """Let no trial that others hold wait for its next look."""
         for trial in self.trials.values():
             if trial.elsewhere:
                 trial.look_again()

@@ -78,7 +78,6 @@ class Probe:
         return [self.jobs[self.plan.baseline]]
 
     def read(self, runs: Path) -> "Findings | None":
-        """Return what the probes of a run directory found, or None if one of them has not ended."""
         metrics = self.compared_metrics
         first: dict[str, Numbers] = {}
         for name, job in self.jobs.items():

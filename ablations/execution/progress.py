@@ -36,8 +36,6 @@ class Bars(Progress):
 
 @dataclass
 class TrialClock:
-    """The times of the trial that runs in a slot, in seconds of the monotonic clock."""
-
     began: float | None = None  # None if the trial ran before this process looked
     first_step: int | None = None  # the step of the first report
     first_report: float = 0.0
@@ -222,8 +220,6 @@ def metric_text(job: Job, name: str, value: float) -> str:
 
 
 class GrowingTable:
-    """A table of the metric of finished trials, which Rich can draw."""
-
     def __init__(self, jobs: Sequence[Job], runs: Path) -> None:
         self.arms = list(dict.fromkeys(job.arm for job in jobs))
         self.seeds = sorted({job.config["seed"] for job in jobs})

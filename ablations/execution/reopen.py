@@ -49,7 +49,6 @@ def lost_parents(runs: Path, jobs: Iterable[Job], code: str | None = None) -> di
 
 
 def trials_to_run(runs: Path, jobs: Sequence[Job], code: str | None = None) -> list[Job]:
-    """Return the jobs that a run would train or evaluate, including parents whose weights are gone."""
     standings = Standings(runs, code)
     again = lost_parents(runs, jobs, code)
     return [job for job in jobs if job.id in again or job.standing(standings).is_pending]

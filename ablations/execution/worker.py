@@ -160,7 +160,6 @@ class Worker:
         self.warn(f"resuming {name} at step {step:,}" if step else f"resuming {name}")
 
     def verified_parent(self, link: str, name: str) -> Parent:
-        """Return the trial that a setting names. Raises ValueError if it has not finished or its weights are gone."""
         trial = store.trial(self.place.runs, name)
         if trial.state().status != "finished":
             raise ValueError(f"{link}={name}: no trial of that id has finished in {self.place.runs}")
@@ -170,7 +169,6 @@ class Worker:
             raise ValueError(f"{link}={name}: {error}") from None
 
     def fail(self, error: Exception, trial: store.Trial, attempt: store.Attempt, past: Past) -> None:
-        """Record the failure of an attempt, and tell the pool whether the trial will be tried again."""
         fault = faults.classify(error, self.trainable.fault)
         place = faults.fault_location(error)
         cause = str(error) if fault.says_all else f"{type(error).__name__}: {error}"

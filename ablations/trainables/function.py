@@ -115,7 +115,6 @@ class Function(UserCode):
 
     @cached_property
     def record(self) -> type[Any] | None:
-        """The pydantic model or dataclass of the function's only parameter, or None."""
         hints = get_type_hints(self.function)
         kinds = [hints.get(name) for name in self.parameters]
         if len(kinds) != 1 or not isinstance(kinds[0], type):

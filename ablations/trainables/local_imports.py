@@ -37,7 +37,6 @@ class LocalFile:
 
     @property
     def relative(self) -> Path:
-        """The path relative to a folder from which the module can be imported."""
         parts = self.module.split(".")
         return Path(*(parts if self.path.stem == "__init__" else parts[:-1]), self.path.name)
 
@@ -157,7 +156,6 @@ def called_name(call: ast.Call) -> str:
 
 
 def literal_import(call: ast.Call) -> str:
-    """Return the module that a call such as importlib.import_module("name") imports, or ""."""
     if called_name(call) not in ("import_module", "__import__") or not call.args:
         return ""
     first = call.args[0]

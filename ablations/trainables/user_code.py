@@ -92,7 +92,6 @@ class Description(Options):
 
     @property
     def name(self) -> str:
-        """The name of the trainable, from which `trainable.find` makes it."""
         return f"{self.kind} {self.model_dump_json()}"
 
     def current(self) -> Self:
@@ -119,14 +118,11 @@ class Description(Options):
         if len(earlier.files) != len(earlier.file_digests):  # of an earlier version
             return "" if self.digest == earlier.digest else f"some of {listed(self.files)}"
         before = dict(zip(earlier.files, earlier.file_digests, strict=True))
-        kinds: dict[str, list[str]] = {"edited": [], "added": [], "removed": []}
-        for name in sorted(now.keys() | before.keys()):
-            if name not in before:
-                kinds["added"].append(name)
-            elif name not in now:
-                kinds["removed"].append(name)
-            elif now[name] != before[name]:
-                kinds["edited"].append(name)
+        kinds = {
+            "edited": [name for name in self.files if before.get(name, now[name]) != now[name]],
+            "added": sorted(now.keys() - before.keys()),
+            "removed": sorted(before.keys() - now.keys()),
+        }
         return "; ".join(f"{kind}: {listed(names)}" for kind, names in kinds.items() if names)
 
     @property
@@ -155,15 +151,12 @@ class Failed(RuntimeError):
 
 
 class UserCode(Trainable):
-    """Training code of the user's as a trainable. Raises ValueError if it reports no metric."""
-
     is_probed = True
     described = ()
     description: ClassVar[type[Description]]
 
     @classmethod
     def of_plan(cls, content: str) -> Self:
-        """Return the trainable that a plan describes as JSON. Raises ValueError if the description is invalid."""
         try:
             return cls(cls.description.model_validate_json(content))
         except ValidationError as error:

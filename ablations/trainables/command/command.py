@@ -86,7 +86,6 @@ class Command(UserCode):
         self.resolve({key: value for key, value in settings.items() if key in self.keys})
 
     def values(self, key: str) -> list[Any]:
-        """See Trainable. The values are the choices of the recipe, or true and false."""
         if isinstance(self.about.config.get(key), bool):
             return [False, True]
         allowed = self.about.settings.get(key, Allowed())
@@ -110,7 +109,6 @@ class Command(UserCode):
 
     @cached_property
     def unnamed(self) -> list[str]:
-        """Warnings of what neither the template nor the code of the command mentions."""
         warnings = []
         for name, (variable, why) in EXPECTED.items():
             if name not in self.template.names and not self.mentions(variable):

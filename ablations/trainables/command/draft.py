@@ -54,7 +54,6 @@ class Draft:
         template.parse(self.command, self.help.spelling, [*(option.name for option in self.known), *self.to_fill])
 
     def option_named(self, names: Sequence[str]) -> ScriptOption | None:
-        """Return the option that takes a value and has the first of the names that an option has."""
         for name in names:
             for option in self.help.options:
                 if plain_name(option.name) == name and not option.is_flag:
@@ -211,7 +210,6 @@ def plain_name(name: str) -> str:
 
 
 def comment(option: ScriptOption) -> str:
-    """Return what is known of an option besides its default."""
     parts = []
     if option.is_required:
         parts.append("required")

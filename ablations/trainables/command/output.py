@@ -124,7 +124,6 @@ class Report:
             self.values.setdefault(name, []).append(json.dumps(value))
 
     def numbers(self) -> dict[str, float]:
-        """Return the declared metrics. Raises ValueError if one is missing, not finite, or has two values."""
         return {name: self.number(name) for name in self.printed}
 
     def number(self, name: str) -> float:
@@ -163,7 +162,6 @@ class Curve:
         self.unclear = ""
 
     def has_changed(self) -> bool:
-        """Read the file, and return whether it has changed since the last call."""
         try:
             about = self.path.stat()
             seen = about.st_mtime_ns, about.st_size

@@ -76,7 +76,6 @@ class ScriptHelp:
 
 
 def read_help(words: Sequence[str]) -> ScriptHelp:
-    """Ask a command for its options. Raises ValueError if it fails, is late, or prints none that are recognized."""
     with_help = with_option(words, "--help")
     text = without_boxes(output_of(with_help))
     if "hydra.cc" in text or "powered by Hydra" in text:
@@ -167,7 +166,6 @@ def without_boxes(text: str) -> str:
 
 
 def boxed_row(row: str) -> str:
-    """Return a row as click writes it: an option's names, its type, and its help after two blanks."""
     cells = [cell for cell in re.split(r"\s{2,}", row.strip()) if cell != "*"]
     names = [cell for cell in cells if OPTION_NAME.fullmatch(cell.split(",")[0])]
     others = cells[len(names) :]
@@ -323,7 +321,6 @@ def first_value(text: str, is_bare: bool) -> str | None:
 
 
 def typed(text: str, kind: str) -> Any:
-    """Return a default as a value. kind: click's type in small letters, or a name that says nothing."""
     if text == "None":
         return None
     if kind in ("text", "str", "path", "file", "directory"):
@@ -343,7 +340,6 @@ def literal(text: str) -> Any:
 
 
 def bounds(help: str) -> tuple[float | None, float | None]:
-    """Return the range that click prints, as [0<=x<=1]."""
     for group in re.findall(r"\[([^\[\]]*)\]", help):
         for part in group.split("; "):
             limits = RANGE.fullmatch(part)
@@ -388,7 +384,6 @@ def required_arguments(text: str) -> list[str]:
 
 
 def read_hydra(words: Sequence[str], help: str) -> ScriptHelp:
-    """Return the settings of a program of Hydra's. words: its command with `--cfg job`. help: what --help prints."""
     try:
         config = yaml.safe_load(output_of(words))
     except yaml.YAMLError:

@@ -86,7 +86,6 @@ class CommandRun:
         return self.outcome(process.returncode)
 
     def follow(self, process: "subprocess.Popen[bytes]") -> None:
-        """Read what the command prints until it ends. Ask it to end once the worker has to stop."""
         readers = {
             process.stdout: LineSplitter(self.report.read_line),
             process.stderr: LineSplitter(self.report.find_printed),
@@ -117,7 +116,6 @@ class CommandRun:
                     looked = time.monotonic()
 
     def save_curve(self) -> None:
-        """Copy the command's training curve to the attempt, if it has changed."""
         if self.curve.has_changed():
             self.record_curve()
 
@@ -134,7 +132,6 @@ class CommandRun:
         self.run.save_checkpoint(self.saved_step, json.dumps(content).encode())
 
     def outcome(self, status: int) -> TrainingOutcome:
-        """Return how the command ended. status: its exit status. Raises Failed."""
         if self.curve.unclear:
             self.context.warn(f"{CURVE}: a line is no object with numbers and a step: {self.curve.unclear}")
         problem = ""

@@ -58,7 +58,6 @@ def check_gpu(needs_gpu: bool) -> None:
 
 
 def check_compiler(needs_gpu: bool) -> None:
-    """Check that torch.compile finds Triton and a C compiler."""
     if needs_gpu:
         import torch
 

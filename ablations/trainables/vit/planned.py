@@ -90,7 +90,6 @@ def meet_budget(name: str, reference: Settings, settings: dict[str, Any]) -> dic
 
 
 def epoch_fraction(config: Config) -> float:
-    """Return the fraction of an epoch that one step covers."""
     train = lookup.describe(config.data).train_size * (1 - config.val_fraction) * config.data_fraction
     return config.batch / train
 
@@ -149,7 +148,6 @@ def summary(settings: Settings, recipe: str, recipe_text: str, has_stages: bool)
 
 
 def metrics(trials: Sequence[Settings]) -> list[Metric]:
-    """Return the metrics that all trials report, labeled by what all of them learn."""
     predicted = {OBJECTIVE[settings["objective"]].predicted for settings in trials}
     about = predicted.pop() if len(predicted) == 1 else ""
     metrics = []
@@ -206,7 +204,6 @@ def hardware(settings: Settings) -> tuple[bool, str]:
 
 
 def step_seconds(settings: Settings, data_dir: Path | None, teacher: Settings | None) -> float:
-    """Return the mean seconds per training step. teacher: the settings of the trial that is the teacher."""
     config = Config(**settings)
     if config.gpus > 1:
         raise ConfigError(f"--probe measures steps of one process, and gpus={config.gpus}")

@@ -27,8 +27,6 @@ from vitcore.variants import BASES, VARIANTS
 
 @dataclass(frozen=True)
 class Plugin:
-    """A loaded plug-in, with what it added and the local files that it imports."""
-
     digest: str
     parts: list[tuple[str, str]]  # (slot, name) of variants
     evals: list[str]
@@ -105,7 +103,6 @@ def registered_models() -> dict[str, Callable[..., Any]]:
 
 
 def run(path: Path, source: bytes, module: ModuleType) -> None:
-    """Execute the source of a plug-in in `module`. Raises ValueError if the source raises an exception or exits."""
     try:
         exec(compile(source, path, "exec"), module.__dict__)
     except SystemExit as end:

@@ -153,7 +153,6 @@ class RankProcesses:
         threading.Thread(target=self.watch, daemon=True).start()
 
     def start_elsewhere(self) -> "subprocess.Popen[bytes]":
-        """Start one srun for all ranks on the job's other nodes."""
         others = nodes() - 1
         cores = int(os.environ.get("SLURM_CPUS_PER_TASK", "1"))
         srun = ["srun", "--overlap", "--unbuffered", "--kill-on-bad-exit=1", "--relative=1", f"--nodes={others}"]

@@ -33,7 +33,6 @@ class DataFolders:
         return self.folder
 
     def resolve(self, content: Any) -> Any:
-        """Return a copy of settings in which `data` names image folders and files by absolute paths."""
         if not isinstance(content, dict):
             return content
         resolved = {}

@@ -58,7 +58,6 @@ def hint(error: BaseException) -> str:
 
 
 def innermost_line(error: BaseException, file: Path | None) -> str:
-    """Return the plug-in's innermost line in the traceback, or "" if there is none."""
     if file is None:
         return ""
     raised = error.__cause__ or error.__context__ or error

@@ -112,7 +112,6 @@ def architecture(config: Config) -> JsonSettings:
 
 
 def fitting_settings(config: Config) -> JsonSettings:
-    """Return the settings that recipes set or that are not the default."""
     fitting: JsonSettings = {"image_size": config.image_size}
     neutral = neutral_values(config)
     for key, value in dict(config).items():

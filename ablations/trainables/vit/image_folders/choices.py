@@ -158,7 +158,6 @@ FINETUNE_STEPS = 500  # minimum steps of fine-tuning; otherwise, a quarter of th
 
 
 def adapted_arms(settings: Settings, patches: list[int], on_gpu: bool) -> dict[str, tuple[Settings, str]]:
-    """Return the arms that are not copied from the recipe digits: name -> (settings, reason)."""
     width = settings["width"]
     depth = settings["depth"]
     batch = settings["batch"]

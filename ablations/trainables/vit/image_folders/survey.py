@@ -100,7 +100,6 @@ def survey(path: Path) -> Survey:
 
 
 def survey_pack(path: Path) -> Survey:
-    """Return the survey of a pack from its index. Decodes only images whose checksums are equal."""
     pack = manifest(path, path.name)
     records = read_index(path, pack)
     labels = records["label"].astype(np.int64)
