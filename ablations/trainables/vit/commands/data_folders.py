@@ -32,19 +32,18 @@ class DataFolders:
             os.environ["ABLATE_PACKS"] = json.dumps(absolute)
         return self.folder
 
-    def resolve(self, content: Any) -> Any:
-        if not isinstance(content, dict):
-            return content
-        resolved = {}
-        for key, value in content.items():
-            is_data = key.rpartition(".")[2] == "data"
-            resolved[key] = self.resolve_names(value) if is_data else self.resolve(value)
-        return resolved
-
-    def resolve_names(self, value: Any) -> Any:
-        if isinstance(value, list):
-            return list(map(self.resolve_names, value))
-        return self.resolve_name(value) if isinstance(value, str) else value
+    def resolve(self, content: Any, is_data: bool = False) -> Any:
+        """Return a copy of settings in which `data` names image folders and files by absolute paths."""
+        if isinstance(content, dict):
+            resolved = {}
+            for key, value in content.items():
+                resolved[key] = self.resolve(value, key.rpartition(".")[2] == "data")
+            return resolved
+        if is_data and isinstance(content, list):
+            return [self.resolve(name, is_data) for name in content]
+        if is_data and isinstance(content, str):
+            return self.resolve_name(content)
+        return content
 
     def resolve_name(self, name: str) -> str:
         folder = self.images.get(name)
