@@ -22,13 +22,6 @@ from vitcore.training.objectives import OBJECTIVE
 
 Weights = dict[str, Tensor]
 Patterns = Mapping[str, str | Callable[[re.Match[str]], str]]  # pattern in a name -> replacement, in order
-Supported = Mapping[str, tuple[Any, ...]]  # setting -> values that another library's VisionTransformer supports
-
-BOTH_HAVE: Supported = {  # timm and torchvision
-    "objective": ("classification",),
-    "position.combine": ("add",),
-}
-
 
 # Settings of the architecture that only initial values, training, rounding and other image sizes depend on, and those
 # that `structure` replaces.
@@ -38,21 +31,12 @@ WITHOUT_EFFECT = (
 )  # fmt: skip
 
 
-def check_supported(config: Settings, has: Supported, whose: str) -> None:
-    """Raise ValueError if `has` (setting -> supported values) lacks a value of `config`. whose: the library's name."""
-    settings = dict(config) | config.options
-    for key, values in has.items():
-        value = settings.get(key, values[0])
-        if value not in values:
-            names = " or ".join(str(allowed) for allowed in values if allowed != "")
-            raise ValueError(f"{key}={value}: {whose}'s VisionTransformer has {names} only")
-
-
 def structure(config: Settings) -> dict[str, Any]:
     """Return the settings that the function of a ViT depends on, apart from its weights and image size."""
-    settings = {key: value for key, value in (dict(config) | config.options).items() if is_architectural(key)}
-    for key in WITHOUT_EFFECT:
-        settings.pop(key, None)
+    settings: dict[str, Any] = {"objective": config.objective, "channels": config.channels}
+    for key, value in (dict(config) | config.options).items():
+        if is_architectural(key) and key not in WITHOUT_EFFECT:
+            settings[key] = value
     return settings | {
         "layer_scale": "some" if config.layer_scale else "none",
         "mlp.hidden": MLP[config.mlp].hidden(config),

@@ -19,14 +19,11 @@ from torch import Tensor, nn
 
 from vitcore.config import Config, Values
 from vitcore.interop.conversion import (
-    BOTH_HAVE,
     Patterns,
-    Supported,
     Weights,
     check_alike,
     check_kinds,
     check_structure,
-    check_supported,
     convert,
     is_present,
     rename,
@@ -87,23 +84,12 @@ TIMM_BRANCHES: Patterns = {r"^(encoder\.blocks\.\d+)\.(?:further\.(\d)\.)?(norm|
 TIMM_POOLS = {"cls": "token", "gap": "avg", "map": "map"}
 BLOCKS = {"pre": Block, "parallel": ParallelScalingBlock, "branches": ParallelThingsBlock}
 NORMS = {"layer": LayerNorm, "rms": RmsNorm}
-ATTENTIONS = {"full": "", "differential": "diff"}
 GATED = partial(GluMlp, gate_last=False)
 ACTIVATIONS = {"gelu": nn.GELU, "gelu-tanh": GELUTanh, "quick-gelu": QuickGELU}
 MLPS: dict[str, tuple[Any, type[nn.Module]]] = {  # (class, activation by default)
     "gelu": (Mlp, nn.GELU),
     "swiglu": (GATED, nn.SiLU),
     "geglu": (GATED, nn.GELU),
-}
-TIMM_HAS: Supported = {
-    "position": ("none", "1d"),
-    "position_at": ("", "input"),
-    "pool": tuple(TIMM_POOLS),
-    "stem": ("patch", "resnet"),
-    "head": ("linear",),
-    "mlp": tuple(MLPS),
-    "block": tuple(BLOCKS),
-    "self_attention": tuple(ATTENTIONS),
 }
 BIASES = {(True, True): "all", (False, True): "no-qkv", (False, False): "none"}  # (qkv_bias, proj_bias) -> bias
 
@@ -140,8 +126,7 @@ def to_timm(model: ViT) -> VisionTransformer | Eva:
     """
     config = model.config
     timm_model = timm_class(config)(**timm_arguments(config)).to(model.head.weight)
-    if type(timm_model) is Eva:
-        check_structure(config, config_of_timm(timm_model), "timm's Eva")
+    check_structure(config, config_of_timm(timm_model), f"timm's {type(timm_model).__name__}")
     ours = dict(model.state_dict())
     tokens = {"class_token": "cls_token", "registers": "reg_token", "objective.token": "dist_token"}
     weights = {other: ours.pop(name) for name, other in tokens.items() if name in ours}
@@ -168,26 +153,29 @@ def to_timm(model: ViT) -> VisionTransformer | Eva:
 
 
 def timm_arguments(config: Settings) -> dict[str, Any]:
-    """Return the arguments that make timm's model match `ViT(config)`; raise ValueError if none do."""
+    """Return the arguments with which timm's model is the nearest to `ViT(config)`.
+
+    Raises ValueError for what config_of_timm does not see of the model.
+    """
     if "rope2d" in config.position:
         return eva_arguments(config, shared_arguments(config))
-    check_supported(config, TIMM_HAS, "timm")
     check_combinations(config)
-    mlp_layer, activation = MLPS[config.mlp]
+    parallel = config.block == "parallel"  # which timm makes only with biases and without inner norms
+    mlp_layer, activation = MLPS.get(config.mlp, MLPS["gelu"])
     activation = ACTIVATIONS.get(config.options.get("mlp.activation", ""), activation)
     mlp = MLP[config.mlp]
     arguments = shared_arguments(config) | {
         "mlp_ratio": (mlp.ups * mlp.hidden(config) + 0.5) / config.width,  # timm rounds down
-        "proj_bias": config.bias != "none",
+        "proj_bias": parallel or config.bias != "none",
         "pre_norm": config.embedding_norm,
-        "block_fn": BLOCKS[config.block],
-        "attn_layer": ATTENTIONS[config.self_attention],
+        "block_fn": BLOCKS.get(config.block, Block),
+        "attn_layer": "diff" if config.self_attention == "differential" else "",
         "mlp_layer": mlp_layer,
         "act_layer": activation,
-        "scale_mlp_norm": config.options["mlp.norm"],
-        "scale_attn_norm": config.options.get("self_attention.norm", False),
+        "scale_mlp_norm": config.options.get("mlp.norm", False) and not parallel,
+        "scale_attn_norm": config.options.get("self_attention.norm", False) and not parallel,
         "reg_tokens": config.registers,
-        "pos_embed": {"none": "none", "1d": "learn"}[config.position],
+        "pos_embed": "learn" if config.position == "1d" else "none",
         "final_norm": config.final_norm != "none",
         "fc_norm": config.final_norm == "after",
     }
@@ -200,8 +188,8 @@ def timm_arguments(config: Settings) -> dict[str, Any]:
 
 def shared_arguments(config: Settings) -> dict[str, Any]:
     """Return the arguments that timm's VisionTransformer and Eva have in common."""
-    has = {"norm": tuple(NORMS), "pool": tuple(TIMM_POOLS), "drop_path_by_layer": ("linear",)}
-    check_supported(config, {**BOTH_HAVE, **has}, "timm")
+    if config.drop_path_by_layer != "linear":
+        raise ValueError(f"drop_path_by_layer={config.drop_path_by_layer}: timm's models have linear only")
     return {
         "img_size": config.image_shape,
         "patch_size": config.patch,
@@ -212,11 +200,11 @@ def shared_arguments(config: Settings) -> dict[str, Any]:
         "num_heads": config.heads,
         "qkv_bias": config.bias == "all",
         "qk_norm": config.qk_norm,
-        "norm_layer": partial(NORMS[config.norm], eps=epsilon(config)),
+        "norm_layer": partial(NORMS.get(config.norm, LayerNorm), eps=epsilon(config)),
         "init_values": config.layer_scale or None,
         "class_token": config.pool == "cls",
         "no_embed_class": config.registers > 0 or not config.options.get("position.class_row", True),
-        "global_pool": TIMM_POOLS[config.pool],
+        "global_pool": TIMM_POOLS.get(config.pool, "avg"),
         "pos_drop_rate": config.dropout,
         "proj_drop_rate": config.dropout,
         "attn_drop_rate": config.attention_dropout,
@@ -226,14 +214,6 @@ def shared_arguments(config: Settings) -> dict[str, Any]:
 
 
 def check_combinations(config: Settings) -> None:
-    if config.block == "parallel":
-        only_values = {"mlp": "gelu", "self_attention": "full", "mlp.norm": False, "self_attention.norm": False}
-        for key, only in only_values.items():
-            value = (dict(config) | config.options).get(key, only)
-            if value != only:
-                raise ValueError(f"{key}={value}: timm's parallel block has {only} only")
-        if config.bias == "none":
-            raise ValueError("bias=none: timm's parallel block keeps the MLP's")
     biased = config.options.get("stem.bias", True)
     if biased == config.embedding_norm:
         raise ValueError(f"stem.bias={biased}: timm's patches have one unless embedding_norm=True")
@@ -242,9 +222,6 @@ def check_combinations(config: Settings) -> None:
             value = getattr(config, key)
             if value != allowed:
                 raise ValueError(f"{key}={value}: timm's VisionTransformerDistilled has {allowed} only")
-    activation = config.options.get("pool.activation")
-    if activation and activation != config.options.get("mlp.activation", activation):
-        raise ValueError(f"pool.activation={activation}: timm's attention pooling has mlp.activation too")
     if config.pool == "map" and MLP[config.mlp].ups > 1:
         raise ValueError(f"mlp={config.mlp}: timm's attention pooling has the same hidden width")
     if config.pool == "map" and config.norm != "layer":

@@ -7,18 +7,8 @@ from torch import nn
 from torchvision.models.vision_transformer import ConvStemConfig, VisionTransformer
 
 from vitcore.config import Config, Values
-from vitcore.interop.conversion import (
-    BOTH_HAVE,
-    Patterns,
-    Supported,
-    check_alike,
-    check_kinds,
-    check_supported,
-    convert,
-    rename,
-)
+from vitcore.interop.conversion import Patterns, check_alike, check_kinds, check_structure, convert, rename
 from vitcore.model.mlp import MLP
-from vitcore.model.norm import EPSILON
 from vitcore.model.stem import ConvStem
 from vitcore.model.vit import ViT
 from vitcore.settings import Settings
@@ -38,34 +28,6 @@ TORCHVISION: Patterns = {
     r"mlp\.down": "mlp.3",
     r"^head\.hidden": "heads.pre_logits",
     r"^head\.": "heads.head.",
-}
-TORCHVISION_HAS: Supported = {
-    **BOTH_HAVE,
-    "objective.token": (False,),
-    "channels": (3,),
-    "position": ("1d",),
-    "position_at": ("input",),
-    "pool": ("cls",),
-    "registers": (0,),
-    "final_norm": ("before",),
-    "stem": ("patch", "conv"),
-    "stem.norm": ("batch",),
-    "stem.patchify": (0,),
-    "head": ("linear", "mlp"),
-    "qk_norm": (False,),
-    "layer_scale": (0.0,),
-    "position.class_row": (True,),
-    "stem.bias": (True,),
-    "mlp": ("gelu",),
-    "mlp.activation": ("gelu",),
-    "mlp.norm": (False,),
-    "self_attention.norm": (False,),
-    "norm": ("layer",),
-    "norm.eps": (EPSILON,),
-    "bias": ("all",),
-    "block": ("pre",),
-    "self_attention": ("full",),
-    "embedding_norm": (False,),
 }
 
 
@@ -88,12 +50,13 @@ def to_torchvision(model: ViT) -> VisionTransformer:
     Raises ValueError if torchvision's model lacks a part of the ViT.
     """
     config = model.config
-    check_supported(config, TORCHVISION_HAS, "torchvision")
+    torchvision_model = torchvision_skeleton(config)
+    nearest = config_of_torchvision(torchvision_model)
+    check_structure(config, nearest, "torchvision's VisionTransformer", free=("stem.channels",))
     ours = dict(model.state_dict())
     positions = torch.cat([ours.pop("position.class_row")[None], ours.pop("position.table")])[None]
     weights = {"class_token": ours.pop("class_token"), "encoder.pos_embedding": positions}
     weights |= {rename(name, TORCHVISION): values for name, values in ours.items()}
-    torchvision_model = torchvision_skeleton(config)
     torchvision_model.load_state_dict({name: values.clone() for name, values in weights.items()}, assign=True)
     return torchvision_model.train(model.training)
 
@@ -126,6 +89,7 @@ def config_of_torchvision(model: Any) -> Config:
 
 
 def torchvision_skeleton(config: Settings) -> VisionTransformer:
+    """Return the torchvision model that is nearest to `ViT(config)`, on the meta device."""
     stem = None
     if config.stem == "conv":
         layers = ConvStem.convolutions(config)

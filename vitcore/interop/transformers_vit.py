@@ -16,7 +16,6 @@ from vitcore.interop.conversion import (
     Weights,
     check_alike,
     check_structure,
-    check_supported,
     convert,
     rename,
     square_side,
@@ -137,7 +136,6 @@ def to_transformers(model: ViT, kind_class: Any) -> Any:
     lacks.
     """
     config = model.config
-    check_supported(config, {"objective": ("classification",)}, "transformers")
     kind = kind_of(kind_class)
     theirs = transformers_model(config, kind_class).to(model.head.weight)
     own = own_weights(theirs, kind)

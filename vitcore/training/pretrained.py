@@ -31,7 +31,7 @@ from vitcore.training.parents import NONE, file_sha256, is_public, is_trial, tim
 RENAMED = re.compile(r"\.add(\d)\.scale\b")  # names until version 0.11, such as ".add1.scale"; now ".scale1.gamma"
 Weights = Mapping[str, Tensor]
 LEFT_BEHIND = ("head.", "objective.")  # parameters of the earlier task
-CHANGEABLE = ("patch", "head", "objective.token")  # settings of the architecture that a start does not fix
+CHANGEABLE = ("channels", "patch", "head", "objective")  # settings of `structure` that a start does not fix
 
 
 def read_tensors(payload: bytes) -> dict[str, Tensor]:

@@ -147,7 +147,7 @@ def test_what_this_vit_is_not_is_named(make: Callable[[], Any], message: str) ->
         ({}, "DeiTForImageClassificationWithTeacher", "objective.token=False: DeiT.* has True"),
         ({"objective.token": True}, "ViTForImageClassification", "objective.token=True: ViTFor.* has False"),
         ({}, "ViTMAEModel", "ViTMAEModel: this ViT can be"),
-        ({"objective": "mae"}, "ViTModel", "objective=mae: transformers's VisionTransformer has classification"),
+        ({"objective": "mae"}, "ViTModel", "objective=mae: ViTModel has classification"),
         ({"head.bias": -1.0, "embedding_norm": True, "stem.bias": False}, "CLIPVisionModelWithProjection", "head.bias"),
     ],
 )
