@@ -177,7 +177,7 @@ class OptimizerState:
         if INDEX in tensors:
             index = read_index(tensors[INDEX], what)
         else:
-            index = earlier_index(tensors, self.parameters, what)
+            index = earlier_index(tensors)
             self.lacks_groups = True
         unknown = index.parameters.keys() - self.parameters.keys()
         if unknown:
@@ -190,6 +190,8 @@ class OptimizerState:
             return {key: unpacked(value, tensors, device, what) for key, value in values.items()}
 
         for name, values in index.parameters.items():
+            if self.name == "lion" and "momentum" in values:  # until version 0.29
+                values["exp_avg"] = values.pop("momentum")
             self.optimizer.state[self.parameters[name]] = restored(values)
         for group, values in zip(groups, index.groups, strict=False):
             group.update(restored(values))
@@ -251,10 +253,7 @@ class Packer:
 
 
 def unpacked(stored: Stored, tensors: Mapping[str, Tensor], device: torch.device, what: str) -> Any:
-    """Return a value of an optimizer, with its tensors on `device`. tensors, what: as in `OptimizerState.restore`.
-
-    Raises ConfigError if a tensor is missing or differs from what is stored about it.
-    """
+    """Return a value of an optimizer, with its tensors on `device`. tensors, what: as in `OptimizerState.restore`."""
     if isinstance(stored, StoredList):
         items = [unpacked(item, tensors, device, what) for item in stored.items]
         return items if stored.kind == "list" else tuple(items)
@@ -263,10 +262,9 @@ def unpacked(stored: Stored, tensors: Mapping[str, Tensor], device: torch.device
     tensor = tensors.get(stored.tensor)
     if tensor is None:
         raise ConfigError(f"{what}: {stored.tensor} is missing")
-    actual = f"{dtype_name(tensor)} {tuple(tensor.shape)}"
     expected = f"{stored.dtype} {stored.shape}"
-    if actual != expected:
-        raise ConfigError(f"{what}: {stored.tensor} is {actual}, not {expected}")
+    if type_and_shape(tensor) != expected:
+        raise ConfigError(f"{what}: {stored.tensor} is {type_and_shape(tensor)}, not {expected}")
     # Float64 scalars stay on the host, where the optimizer reads them at each step.
     on_host = stored.host or (tensor.dtype == torch.float64 and tensor.ndim == 0)
     return tensor if on_host else tensor.to(device)
@@ -280,41 +278,26 @@ def dtype_name(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
+def type_and_shape(tensor: Tensor) -> str:
+    return f"{dtype_name(tensor)} {tuple(tensor.shape)}"
+
+
 def read_index(index: Tensor, what: str) -> StoredState:
     """Return the content of INDEX; raise ConfigError if it is damaged."""
     if index.dtype != torch.uint8 or index.ndim != 1:
-        raise ConfigError(f"{what}: {INDEX} is {dtype_name(index)} {tuple(index.shape)}, not uint8 (n,)")
+        raise ConfigError(f"{what}: {INDEX} is {type_and_shape(index)}, not uint8 (n,)")
     try:
         return StoredState.model_validate_json(index.numpy().tobytes())
     except ValidationError:
         raise ConfigError(f"{what}: {INDEX} is not the JSON of an optimizer's state") from None
 
 
-def shape_fits(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
-    """Return whether `shape` is a scalar's, or that of a parameter of the shape `whole`, reduced over any axes."""
-    if len(shape) != len(whole):
-        return shape == ()
-    return all(size in (1, most) for size, most in zip(shape, whole, strict=True))
-
-
-def earlier_index(tensors: Mapping[str, Tensor], parameters: Mapping[str, nn.Parameter], what: str) -> StoredState:
-    """Return the index of a checkpoint of versions before 0.24.
-
-    Raises ConfigError if a tensor fits neither a scalar nor its parameter, or lacks what other parameters have.
-    """
-    kept: dict[str, Values] = {}
+def earlier_index(tensors: Mapping[str, Tensor]) -> StoredState:
+    """Return the index of a checkpoint of versions before 0.24."""
+    parameters: dict[str, Values] = {}
     for name, tensor in tensors.items():
-        if not name.startswith(OF_PARAMETERS):
-            continue
-        parameter, _, key = name.removeprefix(OF_PARAMETERS).rpartition(".")
-        shape = tuple(tensor.shape)
-        whole: tuple[int, ...] = ()
-        if parameter in parameters:
-            whole = tuple(parameters[parameter].shape)
-        if not tensor.is_floating_point() or not shape_fits(shape, whole):
-            raise ConfigError(f"{what}: {name} is {dtype_name(tensor)} {shape}, not float32 {whole}")
-        kept.setdefault(parameter, {})[key] = StoredTensor(tensor=name, dtype=dtype_name(tensor), shape=shape)
-    for parameter, values in kept.items():
-        if any(values.keys() < others.keys() for others in kept.values()):
-            raise ConfigError(f"{what}: {OF_PARAMETERS}{parameter} has only {', '.join(sorted(values))}")
-    return StoredState(parameters=kept, groups=[])
+        if name.startswith(OF_PARAMETERS):
+            parameter, _, key = name.removeprefix(OF_PARAMETERS).rpartition(".")
+            stored = StoredTensor(tensor=name, dtype=dtype_name(tensor), shape=tuple(tensor.shape))
+            parameters.setdefault(parameter, {})[key] = stored
+    return StoredState(parameters=parameters, groups=[])

@@ -6,7 +6,7 @@ Files of any version of this package are read, with parameters under their curre
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ from vitcore.model.position import POSITION
 from vitcore.model.stem import PatchStem
 from vitcore.settings import Settings
 from vitcore.training.distributed import Ranks
+from vitcore.training.optimizer_state import type_and_shape
 from vitcore.training.parents import NONE, file_sha256, is_public, is_trial, timm_teacher, weights_file
 
 RENAMED = re.compile(r"\.add(\d)\.scale\b")  # names until version 0.11, such as ".add1.scale"; now ".scale1.gamma"
@@ -60,10 +61,6 @@ def check_fit(what: str, name: str, tensor: Tensor, own: Tensor) -> None:
     """Raise ConfigError if `tensor` differs in shape from `own`, or if only one of them is floating-point."""
     if (tensor.shape, tensor.is_floating_point()) != (own.shape, own.is_floating_point()):
         raise ConfigError(f"{what}: {name} is {type_and_shape(tensor)}, not {type_and_shape(own)}")
-
-
-def type_and_shape(tensor: Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
 
 
 def read_tensor_file(path: str) -> dict[str, Tensor]:
@@ -223,12 +220,7 @@ def teacher_for(config: Settings, data: Data, ranks: Ranks, trained: Trained | N
     if config.teacher == NONE:
         return None
     if not is_trial(config.teacher):
-        model, channel_means, channel_stds = load_timm_teacher(config)
-        device = data.mean.device
-        mean = torch.tensor(channel_means, device=device).view(1, -1, 1, 1)
-        std = torch.tensor(channel_stds, device=device).view(1, -1, 1, 1)
-        white = describe(config.data).levels - 1
-        return Teacher(model.to(device), scale=data.std / white / std, shift=(data.mean / white - mean) / std)
+        return load_timm_teacher(config, data)
     settings = ranks.broadcast(lambda: trained and json.dumps(trained.config).encode())
     weights = ranks.broadcast(lambda: trained and trained.weights)
     if settings is None or weights is None:
@@ -244,8 +236,8 @@ def untrained_teacher(config: Settings, data: Data) -> Teacher:
     return Teacher(model, scale=torch.ones_like(data.mean), shift=torch.zeros_like(data.mean))
 
 
-def load_timm_teacher(config: Settings) -> tuple[nn.Module, Sequence[float], Sequence[float]]:
-    """Return (timm's model with weights from a file, channel means, channel deviations) for pixels from 0 to 1.
+def load_timm_teacher(config: Settings, data: Data) -> Teacher:
+    """Return timm's model with weights from a file, on the data's device. It sees pixels from 0 to 1, standardized.
 
     Means and deviations are averaged if the data have another number of channels. Raises ConfigError for an unknown
     model, or a file that cannot be read or does not fit.
@@ -261,10 +253,12 @@ def load_timm_teacher(config: Settings) -> tuple[nn.Module, Sequence[float], Seq
         model.load_state_dict(read_tensor_file(path))
     except (OSError, SafetensorError, RuntimeError) as error:
         raise ConfigError(f"teacher={config.teacher}: {' '.join(str(error).split())}") from None
-    means, stds = model.pretrained_cfg["mean"], model.pretrained_cfg["std"]
-    if len(means) != config.channels:
-        return model, [sum(means) / len(means)], [sum(stds) / len(stds)]
-    return model, means, stds
+    statistics = torch.tensor([model.pretrained_cfg["mean"], model.pretrained_cfg["std"]], device=data.mean.device)
+    if statistics.shape[1] != config.channels:
+        statistics = statistics.mean(dim=1, keepdim=True)
+    mean, std = statistics.view(2, 1, -1, 1, 1)
+    white = describe(config.data).levels - 1
+    return Teacher(model.to(data.mean.device), scale=data.std / white / std, shift=(data.mean / white - mean) / std)
 
 
 def check_teacher(config: Settings, parent: Settings) -> None:
