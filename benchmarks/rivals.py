@@ -21,7 +21,7 @@ from vitcore.model.stem import patch_sizes
 from vitcore.model.vit import ViT
 from vitcore.runtime.device import compute_in_precision, device_of, flush_subnormals
 from vitcore.training.batches import Batch
-from vitcore.training.optimizers import AdamOptions, adam_arguments, has_weight_decay
+from vitcore.training.optimizers import AdamW, has_weight_decay
 from vitcore.training.schedules import learning_rate
 from vitcore.training.state import Training
 
@@ -113,7 +113,7 @@ def adamw(model: nn.Module, config: Config, fused: bool | None) -> torch.optim.A
     for name, parameter in model.named_parameters():
         (decayed if config.weight_decay_on == "all" or has_weight_decay(name, parameter) else exempt).append(parameter)
     groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": exempt, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, fused=fused, **adam_arguments(config, AdamOptions))
+    return torch.optim.AdamW(groups, fused=fused, **AdamW.arguments(config))
 
 
 def sensitive_config(config: Config) -> Config:

@@ -1,7 +1,7 @@
-"""What `torch.optim` lacks: Lion, schedule-free AdamW, and averages of the weights."""
+"""What `torch.optim` lacks: schedule-free AdamW, and averages of the weights."""
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -48,17 +48,17 @@ class Average:
     def in_place(self) -> Iterator[None]:
         """Replace the model's weights with their average during the block."""
         current = [tensor.clone() for tensor in self.live]
-        copy_tensors(self.mean, self.live)
+        torch._foreach_copy_(self.live, self.mean)
         try:
             yield
         finally:
-            copy_tensors(current, self.live)
+            torch._foreach_copy_(self.live, current)
 
     def state_dict(self) -> dict[str, Tensor]:
         return dict(zip(self.names, self.mean, strict=True))
 
     def load_state_dict(self, tensors: Mapping[str, Tensor]) -> None:
-        copy_tensors([tensors[name] for name in self.names], self.mean)
+        torch._foreach_copy_(self.mean, [tensors[name] for name in self.names])
 
 
 class AveragedTeacher(Average):
@@ -77,40 +77,6 @@ class AveragedTeacher(Average):
 
     def rate(self, steps: int) -> float:
         return self.rate_of(steps)
-
-
-@torch.no_grad()
-def copy_tensors(source: Sequence[Tensor], target: Sequence[Tensor]) -> None:
-    for values, tensor in zip(source, target, strict=True):
-        tensor.copy_(values)
-
-
-class LionOptimizer(optim.Optimizer):
-    """Lion with decoupled weight decay (arXiv 2302.06675, Algorithm 2).
-
-    A step is w <- w - lr (sign(b1 m + (1 - b1) g) + decay w), then m <- b2 m + (1 - b2) g. w: weights. g: gradient. m:
-    momentum, 0 at first. b1, b2: betas. Each group needs the key `weight_decay`.
-    """
-
-    def __init__(self, groups: ParamsT, lr: float, betas: tuple[float, float]) -> None:
-        super().__init__(groups, {"lr": lr, "betas": betas})
-
-    @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]  # no caller gives a closure
-        for group in self.param_groups:
-            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
-            if not parameters:
-                continue
-            for parameter in parameters:
-                self.state[parameter].setdefault("momentum", torch.zeros_like(parameter))
-            momenta = [self.state[parameter]["momentum"] for parameter in parameters]
-            gradients = [parameter.grad for parameter in parameters]
-            beta1, beta2 = group["betas"]
-            updates = torch._foreach_lerp(gradients, momenta, beta1)
-            torch._foreach_sign_(updates)
-            torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
-            torch._foreach_add_(parameters, updates, alpha=-group["lr"])
-            torch._foreach_lerp_(momenta, gradients, 1 - beta2)
 
 
 class ScheduleFreeAdamW(optim.Optimizer):

@@ -1,6 +1,9 @@
 """Optimizers and their parameter groups. To add an optimizer, write a class and add it to OPTIMIZER."""
 
 import re
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -71,11 +74,21 @@ class Optimizer(Variant):
     """Base class of variants that create an optimizer, from `torch.optim` if possible."""
 
     slot = "optimizer"
+    build: ClassVar[Callable[..., optim.Optimizer]]  # maps groups and the result of `arguments` to an optimizer
 
     @classmethod
     def make(cls, groups: Groups, config: Settings) -> optim.Optimizer:
         """Return an optimizer for parameter groups. Training sets the groups' `lr` before each step."""
-        raise NotImplementedError
+        return cls.build(groups, **cls.arguments(config))
+
+    @classmethod
+    def arguments(cls, config: Settings) -> dict[str, Any]:
+        """Return the learning rate and the options as keyword arguments, with all betas in the tuple `betas`."""
+        arguments = {"lr": config.lr, **config.options_of(cls.slot, cls.Options).model_dump()}
+        betas = [arguments.pop(name) for name in ("beta1", "beta2", "beta3") if name in arguments]
+        if betas:
+            arguments["betas"] = tuple(betas)
+        return arguments
 
     @classmethod
     def apart(cls, name: str, parameter: nn.Parameter) -> bool:
@@ -88,6 +101,12 @@ class Optimizer(Variant):
         return None
 
 
+def of_timm(name: str, groups: Groups, **arguments: Any) -> optim.Optimizer:
+    """Return an optimizer of timm, which is imported only here because that takes seconds."""
+    optimizer: optim.Optimizer = getattr(import_module("timm.optim"), name)(groups, **arguments)
+    return optimizer
+
+
 class AdamOptions(Optimizer.Options):
     """The options of Adam. The weight decay is a separate setting."""
 
@@ -96,29 +115,19 @@ class AdamOptions(Optimizer.Options):
     eps: Annotated[float, Field(gt=0)] = 1e-8  #: Added to the denominator of the update.
 
 
-def adam_arguments(config: Settings, schema: type[AdamOptions]) -> dict[str, Any]:
-    """Return the keyword arguments lr, betas and eps of an optimizer. schema: the class of its options."""
-    options = config.options_of("optimizer", schema)
-    return {"lr": config.lr, "betas": (options.beta1, options.beta2), "eps": options.eps}
-
-
 class Adam(Optimizer):
     """Adam (arXiv 1412.6980). Weight decay is added to the gradient (L2)."""
 
     numerics = 1
     Options = AdamOptions
-    kind: ClassVar[type[optim.Adam]] = optim.Adam
-
-    @classmethod
-    def make(cls, groups: Groups, config: Settings) -> optim.Optimizer:
-        return cls.kind(groups, fused=True, **adam_arguments(config, AdamOptions))
+    build = staticmethod(partial(optim.Adam, fused=True))
 
 
 class AdamW(Adam):
     """Adam with decoupled weight decay (arXiv 1711.05101)."""
 
     numerics = 1
-    kind = optim.AdamW
+    build = staticmethod(partial(optim.AdamW, fused=True))
 
 
 class SGD(Optimizer):
@@ -128,6 +137,7 @@ class SGD(Optimizer):
     """
 
     numerics = 1
+    build = staticmethod(partial(optim.SGD, fused=True))
 
     class Options(Optimizer.Options):
         momentum: Beta = 0.9  #: Decay rate of the momentum, by default as in arXiv 2010.11929.
@@ -139,28 +149,20 @@ class SGD(Optimizer):
         if options.nesterov and not options.momentum:
             raise ConfigError("optimizer.nesterov=True needs an optimizer.momentum above 0, not 0.0")
 
-    @classmethod
-    def make(cls, groups: Groups, config: Settings) -> optim.Optimizer:
-        options = config.options_of(cls.slot, cls.Options)
-        return optim.SGD(groups, config.lr, options.momentum, nesterov=options.nesterov, fused=True)
-
 
 class Lion(Optimizer):
     """Lion, whose update is the sign of an interpolated momentum, with decoupled weight decay (arXiv 2302.06675).
 
-    The authors recommend a learning rate 3 to 10 times smaller than AdamW's, and a weight decay 3 to 10 times larger.
+    This is timm's Lion. The authors recommend a learning rate 3 to 10 times smaller than AdamW's, and a weight decay 3
+    to 10 times larger.
     """
 
     numerics = 1
+    build = staticmethod(partial(of_timm, "Lion", foreach=True))
 
     class Options(Optimizer.Options):
         beta1: Beta = 0.9  #: Share of the momentum in an update.
         beta2: Beta = 0.99  #: Decay rate of the momentum.
-
-    @classmethod
-    def make(cls, groups: Groups, config: Settings) -> optim.Optimizer:
-        options = config.options_of(cls.slot, cls.Options)
-        return algorithms.LionOptimizer(groups, config.lr, (options.beta1, options.beta2))
 
 
 class Muon(Optimizer):
@@ -191,11 +193,12 @@ class Muon(Optimizer):
 
     @classmethod
     def make(cls, groups: Groups, config: Settings) -> optim.Optimizer:
-        momentum = config.options_of(cls.slot, cls.Options).momentum
+        arguments = cls.arguments(config)
+        momentum = arguments.pop("momentum")
         matrices = [group for group in groups if group["apart"]]
         rest = [group for group in groups if not group["apart"]]
         muon = optim.Muon(matrices, config.lr, momentum=momentum, adjust_lr_fn="match_rms_adamw")
-        return Together(muon, optim.AdamW(rest, fused=True, **adam_arguments(config, cls.Options)))
+        return Together(muon, optim.AdamW(rest, fused=True, **arguments))
 
 
 class Together(optim.Optimizer):
@@ -219,6 +222,7 @@ class ScheduleFree(Optimizer):
     """
 
     numerics = 1
+    build = algorithms.ScheduleFreeAdamW
 
     class Options(AdamOptions):
         """The options of AdamW, except that beta1 has another meaning."""
@@ -230,10 +234,6 @@ class ScheduleFree(Optimizer):
     def check(cls, config: Settings) -> None:
         if config.ema:
             raise ConfigError(f"ema={config.ema}: optimizer=schedule-free already averages the weights: must be 0")
-
-    @classmethod
-    def make(cls, groups: Groups, config: Settings) -> optim.Optimizer:
-        return algorithms.ScheduleFreeAdamW(groups, **adam_arguments(config, cls.Options))
 
     @classmethod
     def average(cls, model: nn.Module, optimizer: optim.Optimizer) -> Average | None:
@@ -257,8 +257,9 @@ class Adafactor(Optimizer):
 
     @classmethod
     def make(cls, groups: Groups, config: Settings) -> optim.Optimizer:
-        options = config.options_of(cls.slot, cls.Options)
-        return optim.Adafactor(groups, config.lr, options.beta2_decay, d=options.clip)
+        arguments = cls.arguments(config)
+        clip = arguments.pop("clip")
+        return optim.Adafactor(groups, d=clip, **arguments)
 
 
 class Lamb(Optimizer):
@@ -268,17 +269,12 @@ class Lamb(Optimizer):
     """
 
     numerics = 1
+    build = staticmethod(partial(of_timm, "Lamb", max_grad_norm=None))
 
     class Options(AdamOptions):
         """The options of AdamW. The authors use a larger eps."""
 
         eps: Annotated[float, Field(gt=0)] = 1e-6  #: Added to the denominator of the update.
-
-    @classmethod
-    def make(cls, groups: Groups, config: Settings) -> optim.Optimizer:
-        from timm.optim.lamb import Lamb as TimmLamb  # late: takes seconds
-
-        return TimmLamb(groups, max_grad_norm=None, **adam_arguments(config, cls.Options))
 
 
 class Adan(Optimizer):
@@ -288,6 +284,7 @@ class Adan(Optimizer):
     """
 
     numerics = 1
+    build = staticmethod(partial(of_timm, "Adan"))
 
     class Options(AdamOptions):
         """The decay rates of the three running averages."""
@@ -295,14 +292,6 @@ class Adan(Optimizer):
         beta1: Beta = 0.98  #: Decay rate of the running average of the gradient.
         beta2: Beta = 0.92  #: Decay rate of the running average of the gradient's difference from the one before.
         beta3: Beta = 0.99  #: Decay rate of the running average of the squared update.
-
-    @classmethod
-    def make(cls, groups: Groups, config: Settings) -> optim.Optimizer:
-        from timm.optim.adan import Adan as TimmAdan  # late: takes seconds
-
-        options = config.options_of(cls.slot, cls.Options)
-        betas = (options.beta1, options.beta2, options.beta3)
-        return TimmAdan(groups, config.lr, betas, options.eps)
 
 
 class AdaBelief(Optimizer):
@@ -312,19 +301,13 @@ class AdaBelief(Optimizer):
     """
 
     numerics = 1
+    build = staticmethod(partial(of_timm, "AdaBelief"))
 
     class Options(AdamOptions):
         """The options of AdamW, of which beta2 averages the squared deviation."""
 
         eps: Annotated[float, Field(gt=0)] = 1e-16  #: Added to the squared deviation, and to the update's denominator.
         rectify: bool = False  #: Whether early steps are rectified, as the authors' code does by default.
-
-    @classmethod
-    def make(cls, groups: Groups, config: Settings) -> optim.Optimizer:
-        from timm.optim.adabelief import AdaBelief as TimmAdaBelief  # late: takes seconds
-
-        rectify = config.options_of(cls.slot, cls.Options).rectify
-        return TimmAdaBelief(groups, rectify=rectify, **adam_arguments(config, cls.Options))
 
 
 OPTIMIZER: dict[str, type[Optimizer]] = {

@@ -17,7 +17,6 @@ from commonfloor.messages import reason
 from vitcore.model.build import OtherModel
 from vitcore.model.stem import patch_sizes
 from vitcore.settings import Settings
-from vitcore.training.algorithms import copy_tensors
 from vitcore.training.batches import Inputs
 
 WARM_UP = 4  # eager steps before the capture, in which libraries, autograd and the optimizer initialize
@@ -65,7 +64,7 @@ class StepGraph:
         with on_side_stream(self.device):
             return update(self.inputs)
 
-    def capture(self, inputs: Inputs, update: Update, changed: Sequence[Tensor]) -> Tensor:
+    def capture(self, inputs: Inputs, update: Update, changed: list[Tensor]) -> Tensor:
         """Take one step eagerly and, from the same state, as a captured CUDA graph; return the loss.
 
         changed: all tensors that a step changes. Raises NotCaptured, with these tensors as they were, if an error
@@ -79,7 +78,7 @@ class StepGraph:
             with on_side_stream(self.device), without_waiting(self.device):
                 update(self.inputs, divisible=False)
             expected = self.gradients()
-            copy_tensors(before, changed)
+            torch._foreach_copy_(changed, before)
             self.optimizer.zero_grad()
             self.fill(earlier)  # images that differ from the check's, in case the graph contains the images themselves
             with capturable(self.optimizer):
@@ -92,7 +91,7 @@ class StepGraph:
             failure = "its gradients differ from an eager step's"
         except Exception as error:  # a capture fails in many ways, and an error of the step itself recurs eagerly
             failure = f"{type(error).__name__}: {reason(error)}"
-        copy_tensors(before, changed)
+        torch._foreach_copy_(changed, before)
         raise NotCaptured(failure)
 
     def fill(self, inputs: Inputs) -> None:
