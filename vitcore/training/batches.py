@@ -92,10 +92,7 @@ class Batches:
             self.reader = Ahead(lambda step: stored[indices(step)], config.steps)
 
     def draw(self, step: int) -> Inputs:
-        """Return the inputs of step `step`, counted from 0.
-
-        Pixels, if any, are on the device, and the other tensors on the CPU.
-        """
+        """Return the inputs of step `step`, counted from 0. Pixels are on the device, other tensors on the CPU."""
         config = self.config
         indices = rank_indices(self.order, self.part, config.batch, step)
         pixels = mixing = None

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -27,7 +27,6 @@ from vitcore.runtime.memory import call_shrinking
 from vitcore.settings import Settings
 from vitcore.training.objectives import OBJECTIVE
 
-Batch = TypeVar("Batch")
 Result = TypeVar("Result")
 WAIT = timedelta(minutes=10)  # timeout of an exchange between ranks; longer than the wait for a full disk to clear
 EXCHANGE = re.compile(r"\bgloo\b|\bNCCL\b|[Cc]onnection (reset|refused|closed|was)|Broken pipe|timed out", re.ASCII)
@@ -65,9 +64,8 @@ class Ranks:
         half = batch // 2
         first = half * self.rank // self.count
         end = half * (self.rank + 1) // self.count
-        if batch % 2 and end == half:
-            return np.concatenate([np.arange(first, half + 1), np.arange(batch - half, batch - first)])
-        return np.concatenate([np.arange(first, end), np.arange(batch - end, batch - first)])
+        middle = int(batch % 2 and end == half)  # whether it has the image that is its own partner
+        return np.concatenate([np.arange(first, end + middle), np.arange(batch - end, batch - first)])
 
     def largest_part(self, batch: int) -> int:
         return batch % 2 + 2 * math.ceil(batch // 2 / self.count)
@@ -96,34 +94,27 @@ class Ranks:
 
     def agree(self, decide: Callable[[], bool]) -> bool:
         """Return on every rank what `decide` returns on rank 0."""
-        if self.device is None:
-            return decide()
-        return bool(self.broadcast_number(int(self.rank == 0 and decide())))
+        decision = torch.tensor(int(self.rank == 0 and decide()))  # on the host, so that no rank waits for a GPU
+        if self.device is not None:
+            dist.broadcast(decision, 0)
+        return bool(decision)
 
     def broadcast(self, read: Callable[[], bytes | None]) -> bytes | None:
         """Return on every rank what `read` returns on rank 0."""
         payload: bytes | None = None
-        size = -1  # stands for None
+        size = torch.tensor(-1)  # stands for None
         if self.rank == 0:
             payload = read()
         if self.device is None:
             return payload
         if payload is not None:
-            size = len(payload)
-        size = self.broadcast_number(size)
+            size.fill_(len(payload))
+        dist.broadcast(size, 0)
         if size < 0:
             return None
-        content = torch.empty(size, dtype=torch.uint8)
-        if payload is not None:
-            content.copy_(torch.frombuffer(bytearray(payload), dtype=torch.uint8))
+        content = torch.frombuffer(bytearray(payload or int(size)), dtype=torch.uint8)
         dist.broadcast(content, 0)
         return content.numpy().tobytes()
-
-    def broadcast_number(self, number: int) -> int:
-        """Return on every rank the `number` of rank 0, sent from host memory so that no rank waits for a GPU."""
-        tensor = torch.tensor(number)
-        dist.broadcast(tensor, 0)
-        return int(tensor)
 
     def minimum(self, number: int) -> int:
         tensor = torch.tensor(number)
@@ -134,7 +125,7 @@ class Ranks:
 ALONE = Ranks()
 
 
-class Replica(Generic[Batch]):
+class Replica:
     """One rank's copy of the model, with the exchange of gradients between ranks.
 
     The last backward pass of a step averages gradients, so a rank that is out of memory would block the others. The
@@ -147,10 +138,7 @@ class Replica(Generic[Batch]):
         self.parallel: DistributedDataParallel | None = None
 
     def call_fitting(self, work: Callable[[int], Result], size: int, indivisible: str) -> tuple[Result, int]:
-        """Return (result of `work(size)`, size) for a micro-batch size that fits, as `call_shrinking` does.
-
-        With several ranks, raises OutOfMemory also if a later step needs more memory than the first.
-        """
+        """Return (`work(size)`, size) for a micro-batch size that fits. With several ranks, the first step finds it."""
         if self.ranks.device is None:
             return call_shrinking(work, size, indivisible)
         if self.parallel is None:
@@ -172,12 +160,12 @@ class Replica(Generic[Batch]):
         self.parallel = DistributedDataParallel(module, device_ids=device_ids, find_unused_parameters=unused)
         return size
 
-    def loss(self, objective: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
+    def loss(self, objective: Callable[[Any], Tensor], batch: Any) -> Tensor:
         if self.parallel is None:
             return objective(batch)
         return self.parallel(objective, batch)
 
-    def micro_batches(self, pieces: Iterable[Batch]) -> Iterator[Batch]:
+    def micro_batches(self, pieces: Iterable[Any]) -> Iterator[Any]:
         """Yield the micro-batches of one step. Only the last backward pass exchanges gradients."""
         if self.parallel is None:
             yield from pieces
@@ -195,7 +183,7 @@ class LossModule(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, objective: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
+    def forward(self, objective: Callable[[Any], Tensor], batch: Any) -> Tensor:
         return objective(batch)
 
 

@@ -52,7 +52,7 @@ class TrainStep:
         self.start_average()
         self.average_rate: float | Tensor = 0.0  # fraction by which the average moves toward the weights
 
-        self.replica = Replica[Batch](ranks, self.model)
+        self.replica = Replica(ranks, self.model)
         self.part = ranks.largest_part(config.batch)
         self.micro_batch = min(config.micro_batch or self.part, self.part)
         coupling = coupled_by(config, self.model)
@@ -82,11 +82,7 @@ class TrainStep:
         self.average = self.objective.average(self.model) or of_optimizer
 
     def __call__(self, step: int) -> Tensor:
-        """Take step `step`, counted from 0, and return this rank's loss. Its mean over the ranks is the step's loss.
-
-        The next step may overwrite the returned tensor. Raises OutOfMemory if no micro-batch fits, or the errors of
-        `Pack.read`.
-        """
+        """Take step `step`, counted from 0, and return this rank's loss, which the next step may overwrite."""
         inputs = self.batches.draw(step)
         if self.compiling:
             return self.compile_and_run(inputs, step)
@@ -95,10 +91,7 @@ class TrainStep:
     # -- the algorithm -------------------------------------------------------------------------------------------------
 
     def update(self, inputs: Inputs, divisible: bool = True) -> Tensor:
-        """Take a step and return this rank's loss. Raises OutOfMemory if no micro-batch fits.
-
-        divisible: whether to try smaller micro-batches when memory runs out. A CUDA graph cannot.
-        """
+        """Take a step and return this rank's loss. divisible: whether micro-batches may shrink, as no graph's can."""
         backward = partial(self.backward, self.batches.prepare(inputs))
         if divisible:
             loss, self.micro_batch = self.replica.call_fitting(backward, self.micro_batch, self.indivisible)
