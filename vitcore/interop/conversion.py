@@ -45,10 +45,7 @@ def structure(config: Settings) -> dict[str, Any]:
 
 
 def check_structure(config: Settings, other: Settings, whose: str, free: Sequence[str] = ()) -> None:
-    """Raise a ConfigError that names the first setting by which `config` and `other`, that of `whose` model, differ.
-
-    free: settings that may differ, with their options.
-    """
+    """Raise ConfigError if `config` and `other`, that of `whose` model, differ except in `free` and their options."""
     theirs = structure(other)
     for key, value in structure(config).items():
         is_free = key in free or key.partition(".")[0] in free
@@ -100,17 +97,19 @@ def square_side(name: str, size: tuple[int, int]) -> int:
 
 
 def convert(config: Settings, theirs: Weights, patterns: Patterns, prefix: Tensor, positions: Tensor | None) -> ViT:
-    """Return a ViT with another library's weights; raise ValueError for unknown names.
+    """Return a ViT with another library's weights, and a head of 0 if they have none. Unknown names raise ValueError.
 
     patterns: from this ViT's names to theirs. prefix, positions: as in `token_weights`, and not in `theirs`.
     """
     with torch.device("meta"):
-        model = OBJECTIVE[config.objective].model(config)
-        names = {rename(name, patterns): name for name in model.state_dict()}
+        state = OBJECTIVE[config.objective].model(config).state_dict()
+    names = {rename(name, patterns): name for name in state}
     unknown = theirs.keys() - names
     if unknown:
         raise ValueError(f"{min(unknown)}: this ViT has no such parameter")
-    weights = {names[name]: values for name, values in theirs.items()}
+    weights = {name: prefix.new_zeros(values.shape) for name, values in state.items() if name.startswith("head.")}
+    for name, values in theirs.items():
+        weights[names[name]] = values
     return with_weights(config, weights | token_weights(config, prefix, positions))
 
 

@@ -88,11 +88,7 @@ def hidden_layer(arrays: Arrays, width: int) -> Weights:
 
 
 def read_arrays(path: Path) -> Arrays:
-    """Return the arrays under the shortest prefix of a patch embedding. An optimizer's state has a longer prefix.
-
-    Raises OSError if the file cannot be opened. Raises ValueError if it has no patch embedding, if the arrays exceed
-    the memory, or if one is unreadable, pickled or not floating-point.
-    """
+    """Return the arrays under the shortest prefix of a patch embedding. An optimizer's state has a longer prefix."""
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}

@@ -29,10 +29,7 @@ OFFSETS = {0.0: "first", 1.0: "before"}  # timm's grid_offset -> position.origin
 
 
 def eva_arguments(config: Settings, shared: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments with which timm's Eva is the nearest to `ViT(config)`.
-
-    shared: the arguments that have the same names for timm's VisionTransformer.
-    """
+    """Return the arguments with which timm's Eva is the nearest to `ViT(config)`. shared: of `shared_arguments`."""
     arguments = shared | {
         "mlp_ratio": (MLP[config.mlp].hidden(config) + 0.5) / config.width,
         "swiglu_mlp": config.mlp == "swiglu",

@@ -15,7 +15,7 @@ from timm.models.deit import VisionTransformerDistilled
 from timm.models.eva import Eva, EvaAttention, EvaBlock
 from timm.models.resnetv2 import ResNetV2
 from timm.models.vision_transformer import Block, ParallelScalingBlock, ParallelThingsBlock, VisionTransformer
-from torch import Tensor, nn
+from torch import nn
 
 from vitcore.config import Config, Values
 from vitcore.interop.conversion import (
@@ -106,14 +106,12 @@ def from_timm(model: VisionTransformer | Eva) -> ViT:
     weights = join_gates(dict(model.state_dict()))
     if type(model) is Eva:
         weights = eva_form(weights, model)
-    if not model.num_classes:
-        weights |= empty_heads(config, model.patch_embed.proj.weight)
     if config.block == "parallel":
         weights = split_projections(weights, MLP[config.mlp].hidden(config))
     if "attn_pool.latent" in weights:
         weights["attn_pool.latent"] = weights["attn_pool.latent"].flatten()
     tokens = [weights.pop(name) for name in ("cls_token", "reg_token", "dist_token") if name in weights]
-    none = weights["head.weight"].new_empty(1, 0, config.width)
+    none = model.patch_embed.proj.weight.new_empty(1, 0, config.width)
     prefix = torch.cat([none, *tokens], dim=1)[0]
     positions = weights.pop("pos_embed")[0] if "pos_embed" in weights else None
     return convert(config, weights, timm_patterns(config), prefix, positions).train(model.training)
@@ -383,10 +381,7 @@ def timm_class(config: Settings) -> type[VisionTransformer | Eva]:
 
 
 def timm_skeleton(config: Settings, model: Any) -> VisionTransformer | Eva:
-    """Return timm's model for `config` on the meta device, with the classes of `model` where timm has several.
-
-    Raises ValueError if there is none.
-    """
+    """Return timm's model for `config` on the meta device, with the classes of `model` where timm has several."""
     with torch.device("meta"):
         classes = {"num_classes": model.num_classes}
         if type(model) is Eva:
@@ -395,15 +390,6 @@ def timm_skeleton(config: Settings, model: Any) -> VisionTransformer | Eva:
         if type(getattr(model.blocks[0], "mlp", None)) is SwiGLU:  # which has separate layers for gate and value
             arguments |= {"mlp_layer": SwiGLU, "mlp_ratio": (MLP[config.mlp].hidden(config) + 0.5) / config.width}
         return timm_class(config)(**arguments)
-
-
-def empty_heads(config: Settings, like: Tensor) -> Weights:
-    """Return weights of 0 for the head, and for that of a distillation token, under timm's names."""
-    weights: Weights = {}
-    for head in ("head", "head_dist")[: 1 + is_distilled(config)]:
-        weights[f"{head}.weight"] = like.new_zeros(config.classes, config.width)
-        weights[f"{head}.bias"] = like.new_zeros(config.classes)
-    return weights
 
 
 def timm_patterns(config: Settings) -> Patterns:

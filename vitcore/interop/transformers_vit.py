@@ -124,8 +124,6 @@ def from_transformers(model: Any) -> ViT:
     rows = len(table) - config.grid[0] * config.grid[1]  # number of positions of prefix tokens
     without = table.new_zeros(len(prefix) - rows, config.width)
     positions = torch.cat([table[:rows], without, table[rows:]])
-    weights.setdefault("classifier.weight", table.new_zeros(config.classes, config.width))
-    weights.setdefault("classifier.bias", table.new_zeros(config.classes))
     return convert(config, weights, patterns_of(kind, config), prefix, positions).train(model.training)
 
 

@@ -259,14 +259,6 @@ def test_converted_model_is_a_copy() -> None:
     assert not any((parameter == 1).all() for parameter in theirs.head.parameters())
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(5, 5), (3, 6)])
-@torch.no_grad()
-def test_other_resolutions_equal_timm(rows: int, columns: int) -> None:
-    theirs = scattered(timm_model(dynamic_img_size=True))
-    images = torch.randn(2, 3, 8 * rows, 8 * columns)
-    assert far(from_timm(theirs)(images), theirs(images)) <= TOLERANCE
-
-
 @pytest.mark.parametrize("settings", TORCHVISION.values(), ids=TORCHVISION)
 def test_torchvision_model_becomes_a_vit_and_comes_back(settings: dict[str, Any]) -> None:
     theirs = scattered(torchvision_model(**settings))
