@@ -24,7 +24,7 @@ from vitcore.model.vit import ViT
 from vitcore.runtime.compile_cache import use_private_cache
 from vitcore.training.algorithms import AveragedTeacher
 from vitcore.training.objectives import OBJECTIVE
-from vitcore.training.objectives.dino import ViewsViT, other_views
+from vitcore.training.objectives.dino import ViewsViT
 from vitcore.training.pretrained import check_start
 from vitcore.training.run import Memory
 from vitcore.training.state import Training
@@ -193,20 +193,6 @@ def test_trial_starts_a_classifier_and_has_features() -> None:
     train(child, Memory(), parent=run.weights)
     for name in ("knn", "linear"):
         EVAL[name]("").compute(restore_model(config, run.weights))
-
-
-def test_checkpoint_after_every_step_changes_nothing() -> None:
-    """Killed after each step, with teacher, center and temperature from the checkpoint, training ends the same."""
-    config, whole, pieces = dino(steps=4, evaluations=1, drop_path=0.1), Memory(), Memory()
-    train(config, whole)
-    while pieces.weights is None:
-        left = iter([False])
-        train(config, pieces, stop=lambda left=left: next(left, True))
-    assert pieces.weights == whole.weights
-
-
-def test_other_views_leave_out_the_same_view() -> None:
-    assert other_views(torch.ones(1, 2, 3))[0].tolist() == [[0, 1, 1], [1, 0, 1]]
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from trainings import advanced, keys, tiny
+from trainings import keys, tiny
 
 from vitcore import Config
 from vitcore.analysis.cost import measure
@@ -17,7 +17,7 @@ from vitcore.contracts import in_float64, perturbed
 from vitcore.model.position import POSITION, Context
 from vitcore.training.algorithms import AveragedTeacher
 from vitcore.training.objectives import OBJECTIVE
-from vitcore.training.objectives.ijepa import Blocks, Predicting, members
+from vitcore.training.objectives.ijepa import Blocks, Predicting
 
 ijepa = partial(tiny, patch=2, pool="cls", objective="ijepa", depth=2, **{"objective.predictor_width": 8})
 
@@ -78,13 +78,6 @@ def test_blocks_are_keyed() -> None:
     assert torch.equal(whole[7:8], blocks.inside(keys(50)[7:8]))
     assert not torch.equal(whole, blocks.inside(keys(50, epoch=1)))
     assert not torch.equal(whole, blocks.inside(keys(50, seed=1)))
-
-
-def test_members_repeat_where_there_are_few() -> None:
-    inside = torch.tensor([[True, False, True, True], [False, True, False, False]])
-    places, counts = members(inside, torch.tensor([3, 2, 1, 0]), 2)
-    assert places.tolist() == [[3, 2], [1, 1]]
-    assert counts.tolist() == [[True, True], [True, False]]
 
 
 def test_encoder_sees_the_context_alone_and_the_teacher_all() -> None:
@@ -170,10 +163,3 @@ def test_flops_are_those_of_student_predictor_and_teacher() -> None:
     predictor = 2 * 21 * 16 * 8 + 4 * (blocks(21 + target, 8, 1) + 2 * target * 8 * 16)
     wanted = 2 * stem + blocks(21, 16, 2) + blocks(64, 16, 2) + predictor
     assert measure(ijepa(pool="gap", image_size=16)).flops == wanted
-
-
-def test_gradients_reach_only_the_student() -> None:
-    training = advanced(ijepa(), 2)
-    batch = training.batch()
-    outputs = training.model(batch.images, batch.rng_keys)
-    assert [tensor.requires_grad for tensor in outputs] == [True, False]

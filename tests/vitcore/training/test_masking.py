@@ -1,7 +1,6 @@
 """Masked patch prediction and the masked autoencoder against loops from arXiv 2010.11929 and arXiv 2111.06377."""
 
 import math
-import random
 from collections.abc import Callable
 from functools import partial
 from itertools import product
@@ -246,27 +245,6 @@ def test_blocks_are_those_of_beits_algorithm(ratio: float, side: int) -> None:
         chosen = {divmod(place, side) for place in places[image].tolist()}
         assert set().union(*blocks[:-1]) < chosen <= set().union(*blocks)
     assert complete >= 38
-
-
-def border(chosen: Set) -> int:
-    """Return the number of sides that masked patches share with other patches or the edge of the image."""
-    return sum((i + y, j + x) not in chosen for i, j in chosen for y, x in ((0, 1), (1, 0), (0, -1), (-1, 0)))
-
-
-def test_masks_of_blocks_are_as_compact_as_beits() -> None:
-    """Of independent draws: the lengths of the borders have one distribution. Random masks have longer borders."""
-    generator, theirs = random.Random(0), []
-    for _ in range(400):
-        blocks = blocks_of_beit(14, 98, generator.random)
-        last = sorted(blocks[-1] - set().union(*blocks[:-1]))
-        known = set().union(*blocks[:-1])
-        theirs.append(border(known | set(generator.sample(last, 98 - len(known)))))
-    borders = {}
-    for sampling in ("block", "random"):
-        places = masks_of(sampling, 0.5, 14).split(keys(400), 196)[1].tolist()
-        borders[sampling] = [border({divmod(place, 14) for place in chosen}) for chosen in places]
-    assert stats.ks_2samp(borders["block"], theirs).pvalue > 1e-3
-    assert min(borders["random"]) > np.mean(borders["block"])
 
 
 def test_a_grid_keeps_one_of_every_four_patches() -> None:
