@@ -51,7 +51,7 @@ def evaluate(training: Training) -> Metrics:
     """Return a line of metrics: progress, learning rate, `val_*` of the validation images, and `train_loss`.
 
     `train_loss` is the mean since the last evaluation; this call starts its next interval. Raises DivergedError if a
-    loss since then, or the validation loss, is not finite. Raises OutOfMemory and the errors of `Pack.read`.
+    loss since then, or the validation loss, is not finite.
     """
     with training.off_the_clock():
         losses = training.finite_losses()
@@ -72,10 +72,7 @@ def evaluate(training: Training) -> Metrics:
 
 
 def final_metrics(training: Training, line: Metrics) -> tuple[Metrics, Correctness]:
-    """Return (metrics, correctness (n,) of each test image from 0 to 1). line: the metrics of the last evaluation.
-
-    Raises OutOfMemory and the errors of `Pack.read`.
-    """
+    """Return (metrics, correctness (n,) of each test image from 0 to 1). line: the metrics of the last evaluation."""
     with training.off_the_clock():
         loss, correct = score(training, training.data.test)
     validated = {name: value for name, value in line.items() if name not in NOT_METRICS}

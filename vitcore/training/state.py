@@ -99,10 +99,7 @@ class Training:
         self.mark = time.perf_counter()
 
     def advance(self) -> None:
-        """Take a training step, and store its loss on the device. A step that compiles the model is not timed.
-
-        Raises OutOfMemory or the errors of `Pack.read`.
-        """
+        """Take a training step, and store its loss on the device. A step that compiles the model is not timed."""
         clock: AbstractContextManager[None] = nullcontext()
         if self.train_step.compiling:
             clock = self.off_the_clock()

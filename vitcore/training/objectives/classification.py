@@ -33,6 +33,7 @@ class Objective(Variant):
 
     def __init__(self, config: Settings) -> None:
         self.config = config
+        self.options = config.options_of(self.slot, self.Options)
         self.views = 1  # copies of an image, each augmented anew; from 2, images are (B, views, C, H, W) in training
 
     @classmethod
@@ -63,10 +64,7 @@ class Objective(Variant):
         """Update the model's buffers in place after a step. mean: returns the mean of a tensor over the ranks."""
 
     def keys(self, index: Indices) -> RngKeys:
-        """Return the random keys (n,) of images for every evaluation, on the CPU, or None if none are needed.
-
-        index (n,): the images' indices in the whole dataset.
-        """
+        """Return the random keys (n,) of images in evaluations, on the CPU, or None. index (n,): in the dataset."""
         if not self.keyed:
             return None
         return image_keys(self.config.seed, np.full(len(index), NO_EPOCH), index)
@@ -116,9 +114,7 @@ class Classification(Objective):
         #: Without a teacher, the token learns the labels, like the second class token in arXiv 2012.12877.
         token: bool = False
 
-    def __init__(self, config: Settings) -> None:
-        super().__init__(config)
-        self.options = config.options_of(self.slot, self.Options)
+    options: Options
 
     @classmethod
     def check(cls, config: Settings) -> None:

@@ -3,7 +3,6 @@
 Shapes: B images, V views of an image (the first two are global), C channels, S pixels a side, K prototypes.
 """
 
-import math
 from collections.abc import Callable
 from typing import Annotated
 
@@ -18,6 +17,7 @@ from vitcore.keyed_random import RngKeys, view_keys
 from vitcore.model.initialization import Initial, initialize, normal
 from vitcore.settings import Fraction, Many, NonNegative, Positive, Probability, Settings, Shape
 from vitcore.training.objectives.self_supervised import SelfTaught, Student
+from vitcore.training.schedules import half_cosine
 
 GLOBAL = 2  # global views of an image
 RATIO = 4 / 3  # of a box's longer side to its shorter, at most
@@ -94,7 +94,7 @@ class DINO(SelfTaught):
         return ViewsViT(config)
 
     def share(self, done: float) -> float:
-        return 0.5 * (1 + math.cos(math.pi * done))
+        return half_cosine(done)
 
     def targets(self, pixels: Tensor, labels: Tensor, rng_keys: RngKeys) -> Tensor:
         return labels  # which no score reads

@@ -184,9 +184,6 @@ class IJEPA(SelfTaught):
         variance = ((taught - mean).square().mean(dim=3) * targets).sum(dim=(1, 2))
         return torch.stack([self.losses(outputs, targets), error, variance], dim=1)
 
-    def remembered(self, targets: Tensor) -> Tensor:
-        return targets.new_empty(len(targets))
-
     def scores(self, answers: Tensor, targets: Tensor) -> tuple[float, Tensor]:
         losses, errors, variances = answers.unbind(dim=1)
         return losses.mean().item(), (1 - errors / variances.clamp(min=1e-12)).clamp(min=0)

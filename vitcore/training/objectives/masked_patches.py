@@ -280,11 +280,11 @@ class MAE(Masking):
     numerics = 1
     predicted = "masked pixels"
     Options = MaskingOptions
+    options: MaskingOptions
     without = (*Masking.without, "label_smoothing")
 
     def __init__(self, config: Settings) -> None:
         super().__init__(config)
-        self.options = config.options_of(self.slot, self.Options)
         self.masks = Masks(config, self.options)
 
     @classmethod
@@ -332,9 +332,6 @@ class MAE(Masking):
         mean = 0.0 if self.options.target == "normalized" else targets.mean(dim=(1, 2), keepdim=True)
         errors = [(logits - targets).square(), (targets - mean).square()]
         return torch.stack([error.mean(dim=(1, 2)) for error in errors], dim=1)  # logits take more memory
-
-    def remembered(self, targets: Tensor) -> Tensor:
-        return targets.new_empty(len(targets))
 
     def scores(self, answers: Tensor, targets: Tensor) -> tuple[float, Tensor]:
         errors, variances = answers.unbind(dim=1)

@@ -37,6 +37,10 @@ class SelfSupervised(Objective):
             if value:
                 raise ConfigError(f"{name}={value}: must be 0 with {objective}")
 
+    def remembered(self, targets: Tensor) -> Tensor:
+        """Return nothing of use, because `answers` holds all that `scores` reads."""
+        return targets.new_empty(len(targets))
+
 
 class SelfTaught(SelfSupervised):
     """Base class of objectives with a teacher, the moving average of the student, which is evaluated and saved.
@@ -52,9 +56,7 @@ class SelfTaught(SelfSupervised):
 
         momentum: Annotated[float, Field(ge=0, le=1)] = 0.996  #: Share of itself that the teacher keeps, at first.
 
-    def __init__(self, config: Settings) -> None:
-        super().__init__(config)
-        self.options = config.options_of(self.slot, self.Options)
+    options: Options
 
     @classmethod
     def check(cls, config: Settings) -> None:
