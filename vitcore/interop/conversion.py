@@ -46,11 +46,11 @@ def structure(config: Settings) -> dict[str, Any]:
 
 def check_structure(config: Settings, other: Settings, whose: str, free: Sequence[str] = ()) -> None:
     """Raise ConfigError if `config` and `other`, that of `whose` model, differ except in `free` and their options."""
-    theirs = structure(other)
+    settings = structure(other)
     for key, value in structure(config).items():
         is_free = key in free or key.partition(".")[0] in free
-        if not is_free and value != theirs.get(key):
-            raise ConfigError(f"{key}={value}: {whose} has {theirs.get(key, 'none')}")
+        if not is_free and value != settings.get(key):
+            raise ConfigError(f"{key}={value}: {whose} has {settings.get(key, 'none')}")
 
 
 def check_kinds(model: nn.Module, kinds: dict[str, tuple[type[nn.Module], ...]]) -> None:

@@ -74,7 +74,7 @@ TOKENS = (  # in the order of the sequence
 ACTIVATIONS = {"gelu": "gelu", "gelu_pytorch_tanh": "gelu-tanh", "quick_gelu": "quick-gelu"}
 
 
-class Kind(NamedTuple):
+class ModelKind(NamedTuple):
     """What the models of a class of transformers have. body: prefix of the body's parameters. head: its last layer.
 
     settings: those that differ from a plain ViT's. unused: parameters that its outputs do not depend on.
@@ -91,18 +91,18 @@ class Kind(NamedTuple):
 CLIP_HAS: Values = {"embedding_norm": True, "stem.bias": False}
 CLIP_MEAN: Values = {**CLIP_HAS, "pool": "gap", "final_norm": "none"}
 KINDS = {
-    "ViTForImageClassification": Kind(VIT, "vit.", "classifier"),
-    "ViTModel": Kind(VIT, pooler=True),
-    "DeiTForImageClassification": Kind(VIT, "deit.", "classifier"),
-    "DeiTForImageClassificationWithTeacher": Kind(VIT, "deit.", "cls_classifier", {"objective.token": True}),
-    "DeiTModel": Kind(VIT, pooler=True),
-    "Dinov2Model": Kind(DINOV2),
-    "Dinov2WithRegistersModel": Kind(DINOV2, settings={"position.antialias": True}),
-    "SiglipVisionModel": Kind(CLIP, settings={"pool": "map"}),
-    "SiglipForImageClassification": Kind(CLIP, "vision_model.", "classifier", {"pool": "gap"}, ("head.",)),
-    "CLIPVisionModel": Kind(CLIP, settings=CLIP_HAS),
-    "CLIPVisionModelWithProjection": Kind(CLIP, "vision_model.", "visual_projection", CLIP_HAS),
-    "CLIPForImageClassification": Kind(CLIP, "vision_model.", "classifier", CLIP_MEAN, ("post_layernorm.",)),
+    "ViTForImageClassification": ModelKind(VIT, "vit.", "classifier"),
+    "ViTModel": ModelKind(VIT, pooler=True),
+    "DeiTForImageClassification": ModelKind(VIT, "deit.", "classifier"),
+    "DeiTForImageClassificationWithTeacher": ModelKind(VIT, "deit.", "cls_classifier", {"objective.token": True}),
+    "DeiTModel": ModelKind(VIT, pooler=True),
+    "Dinov2Model": ModelKind(DINOV2),
+    "Dinov2WithRegistersModel": ModelKind(DINOV2, settings={"position.antialias": True}),
+    "SiglipVisionModel": ModelKind(CLIP, settings={"pool": "map"}),
+    "SiglipForImageClassification": ModelKind(CLIP, "vision_model.", "classifier", {"pool": "gap"}, ("head.",)),
+    "CLIPVisionModel": ModelKind(CLIP, settings=CLIP_HAS),
+    "CLIPVisionModelWithProjection": ModelKind(CLIP, "vision_model.", "visual_projection", CLIP_HAS),
+    "CLIPForImageClassification": ModelKind(CLIP, "vision_model.", "classifier", CLIP_MEAN, ("post_layernorm.",)),
 }
 
 
@@ -135,17 +135,17 @@ def to_transformers(model: ViT, kind_class: Any) -> Any:
     """
     config = model.config
     kind = kind_of(kind_class)
-    theirs = transformers_model(config, kind_class).to(model.head.weight)
-    own = own_weights(theirs, kind)
-    check_structure(config, config_of_transformers(theirs, own), kind_class.__name__)
+    result = transformers_model(config, kind_class).to(model.head.weight)
+    expected = own_weights(result, kind)
+    check_structure(config, config_of_transformers(result, expected), kind_class.__name__)
     ours = dict(model.state_dict())
     table = ours.pop("position.table")
     class_row = ours.pop("position.class_row", table.new_zeros(config.width))
     tokens = [ours.pop(name)[0] for name in ("class_token", "registers", "objective.token") if name in ours]
     prefix = torch.cat([table[:0], *tokens])
     weights = {rename(name, patterns_of(kind, config)): values for name, values in ours.items()}
-    for name in own:
-        count = own[name].numel() // config.width
+    for name in expected:
+        count = expected[name].numel() // config.width
         if name in TOKENS:
             weights[name] = prefix[:count]
             prefix = prefix[count:]
@@ -153,24 +153,24 @@ def to_transformers(model: ViT, kind_class: Any) -> Any:
             rows = table.new_zeros(count - len(table), config.width)
             rows[:1] = class_row
             weights[name] = torch.cat([rows, table])
-    if kind.head and "classifier.bias" not in own and weights["classifier.bias"].any():
+    if kind.head and "classifier.bias" not in expected and weights["classifier.bias"].any():
         raise ValueError(f"head.bias: {kind_class.__name__} has none: zeros")
-    parts = split({name: weights[name] for name in own})
-    state = theirs.state_dict()
-    for name, short in own_names(theirs, kind).items():
+    parts = split({name: weights[name] for name in expected})
+    state = result.state_dict()
+    for name, short in own_names(result, kind).items():
         state[name] = parts[short].view_as(state[name])
-    theirs.load_state_dict(state)
-    return theirs.train(model.training)
+    result.load_state_dict(state)
+    return result.train(model.training)
 
 
-def kind_of(kind_class: type, hint: str = "") -> Kind:
+def kind_of(kind_class: type, hint: str = "") -> ModelKind:
     name = kind_class.__name__
     if name not in KINDS:
         raise ValueError(f"{name}: this ViT can be {joined_names(KINDS)}{hint}")
     return KINDS[name]
 
 
-def patterns_of(kind: Kind, config: Settings) -> Patterns:
+def patterns_of(kind: ModelKind, config: Settings) -> Patterns:
     return GATED if config.mlp == "swiglu" and kind.patterns is DINOV2 else kind.patterns
 
 
@@ -205,8 +205,8 @@ def config_of_transformers(model: Any, weights: Weights) -> Config:
         "position.antialias": False,
         "head": "mlp" if "pooler.dense.weight" in weights else "linear",
         **mlp,
+        **kind.settings,
     }
-    settings.update(kind.settings)
     return Config(**settings)
 
 
@@ -217,7 +217,7 @@ def side(name: str, size: Any) -> int:
 def transformers_model(config: Settings, kind_class: Any) -> Any:
     """Return an untrained model of the class `kind_class` with the sizes of `config`."""
     gated = config.mlp == "swiglu"
-    activations = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
+    activations = {name: other_name for other_name, name in ACTIVATIONS.items()}
     hidden = MLP[config.mlp].hidden(config)
     arguments = {
         "image_size": config.square_side("the conversion to transformers"),
@@ -238,14 +238,14 @@ def transformers_model(config: Settings, kind_class: Any) -> Any:
     }
     default = kind_class.config_class()
     vision = getattr(default, "vision_config", default)
-    known = {name: value for name, value in arguments.items() if hasattr(vision, name)}
+    arguments = {name: value for name, value in arguments.items() if hasattr(vision, name)}
     if vision is not default:
-        known = {"vision_config": known}
+        arguments = {"vision_config": arguments}
     pooler = {"add_pooling_layer": config.head == "mlp"} if kind_of(kind_class).pooler else {}
-    return kind_class(kind_class.config_class(**known, num_labels=config.classes), **pooler)
+    return kind_class(kind_class.config_class(**arguments, num_labels=config.classes), **pooler)
 
 
-def own_names(model: Any, kind: Kind) -> dict[str, str]:
+def own_names(model: Any, kind: ModelKind) -> dict[str, str]:
     """Return parameter name -> name without the body's prefix, for parameters that the outputs depend on."""
     names = {}
     for name in model.state_dict():
@@ -257,7 +257,7 @@ def own_names(model: Any, kind: Kind) -> dict[str, str]:
     return names
 
 
-def own_weights(model: Any, kind: Kind) -> Weights:
+def own_weights(model: Any, kind: ModelKind) -> Weights:
     """Return the weights by the names in `own_names`, with the matrices in PARTS joined."""
     state = model.state_dict()
     return joined({short: state[name] for name, short in own_names(model, kind).items()})

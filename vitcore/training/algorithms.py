@@ -143,7 +143,9 @@ class Averaged(Average):
     def mean(self) -> list[Tensor]:  # type: ignore[override]  # a property, not an attribute
         mean = []
         for name, live in zip(self.names, self.live, strict=True):
-            mean.append(self.optimizer.x(self.parameters[name]) if name in self.parameters else live)
+            if name in self.parameters:
+                live = self.optimizer.x(self.parameters[name])
+            mean.append(live)
         return mean
 
     def rate(self, steps: int) -> float:

@@ -156,7 +156,9 @@ class Batches:
             pixels = train.pixels[inputs.indices]
         if not self.augment.cuts:
             pixels = train.evaluation_view(pixels)
-        return pixels.repeat_interleave(self.objective.views, dim=0) if self.objective.views > 1 else pixels
+        if self.objective.views > 1:
+            pixels = pixels.repeat_interleave(self.objective.views, dim=0)
+        return pixels
 
 
 def rank_indices(order: Order, part: Indices, batch: int, step: int) -> Indices:

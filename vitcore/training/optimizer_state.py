@@ -157,7 +157,7 @@ class OptimizerState:
             if fingerprint != self.initial.get(attribute):
                 raise self.error(f"a step changes its attribute {attribute}: keep it in `state` or `param_groups`")
         names: dict[Tensor, str] = {parameter: name for name, parameter in self.parameters.items()}
-        pack = Packer(self, tensors)
+        pack = StatePacker(self, tensors)
         parameters: dict[str, Values] = {}
         for parameter, state in self.optimizer.state.items():
             if parameter not in names:
@@ -216,7 +216,7 @@ def default_generators(device: torch.device) -> list[Any]:
     return states
 
 
-class Packer:
+class StatePacker:
     """Turns values of an optimizer into JSON, and adds their tensors to `tensors`."""
 
     def __init__(self, owner: OptimizerState, tensors: dict[str, Tensor]) -> None:

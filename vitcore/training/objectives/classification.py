@@ -206,10 +206,7 @@ class DistilledViT(ViT):
     def vectors(self, images: Tensor, rng_keys: RngKeys = None) -> tuple[Tensor, Tensor]:
         """Return (pooled vector, state of the distillation token), each (B, D): the inputs of the two heads."""
         *_, x = self.states(images, rng_keys)  # (B, T, D)
-        if self.config.final_norm == "before":
-            x = self.encoder.norm(x)
-            return self.pool(x, self.prefix), x[:, self.prefix - 1]
-        return self.encoder.norm(self.pool(x, self.prefix)), self.encoder.norm(x[:, self.prefix - 1])
+        return self.pool_states([x]), self.encoder.norm(x[:, self.prefix - 1])
 
 
 class DistillationToken(Initial):

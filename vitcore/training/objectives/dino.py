@@ -71,7 +71,9 @@ class DINO(SelfTaught):
         options, default = config.options_of(cls.slot, cls.Options), cls.Options()
         if not options.local_views:
             return {"local_size": default.local_size, "local_area": default.local_area}
-        return {"local_size": 0} if options.side(config) == default.side(config) else {}
+        if options.side(config) == default.side(config):
+            return {"local_size": 0}
+        return {}
 
     @classmethod
     def check(cls, config: Settings) -> None:

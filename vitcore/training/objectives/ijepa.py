@@ -48,10 +48,6 @@ class Blocks:
     grid: Grid
 
     @property
-    def context_size(self) -> int:
-        return max(1, int(math.prod(self.grid) * CONTEXT))
-
-    @property
     def target_size(self) -> int:
         """The number L, at least that of any target's patches after rounding of its sides."""
         area = TARGET_AREA[1] * math.prod(self.grid)
@@ -63,7 +59,7 @@ class Blocks:
         inside = self.inside(rng_keys)
         left = inside[:, TARGETS] & ~inside[:, :TARGETS].any(dim=1)  # (B, N)
         order = bits(rng_keys, ORDER, left.shape[1]).long()
-        return members(left, order, self.context_size)[0]
+        return members(left, order, max(1, int(math.prod(self.grid) * CONTEXT)))[0]
 
     def targets(self, rng_keys: Tensor) -> tuple[Tensor, Tensor]:
         """Return the indices (B, M, L) of the targets' patches, and which are no repetitions (B, M, L)."""
