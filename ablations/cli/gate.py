@@ -187,23 +187,16 @@ def train(proposal: Proposal, seeds: Sequence[int], what: str, place: Place, wor
 def answer_json(proposed: Proposed, stream: str, runs: Path) -> dict[str, Any]:
     proposal, look = proposed.proposal, proposed.last
     measured = decisions.fresh_change(proposal, runs) if proposed.is_kept else None
+    answered = look.model_dump(include={"answer", "reason", "step", "n", "difference", "ci95", "p", "level"})
+    declared = proposal.model_dump(include={"metric", "margin", "steps"})
     return {
         "stream": stream,
         "proposal": proposal.number,
-        "answer": look.answer,
-        "reason": look.reason,
         "baseline": proposal.baseline.text,
         "candidate": proposal.candidate.text,
-        "metric": proposal.metric,
-        "margin": proposal.margin,
-        "steps": proposal.steps,
-        "step": look.step,
+        **declared,
+        **answered,
         "seeds": proposal.seeds_of_step(look.step) if look.step else [],
-        "n": look.n,
-        "difference": look.difference,
-        "ci95": look.ci95,
-        "p": look.p,
-        "level": look.level,
         "level_of_proposal": proposal.level,
         "estimate": estimate_json(measured.tested if measured else None),
     }

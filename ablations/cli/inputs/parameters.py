@@ -46,14 +46,14 @@ def out_option(metavar: str, help: str, default: str | bool = True) -> Any:
 
 def refuse_options(context: typer.Context, words: list[str] | None) -> list[str] | None:
     """Return `words` unchanged. Raises ValueError if a word sets an option, such as seeds=3 instead of --seeds 3."""
-    options = {option for parameter in context.command.params for option in parameter.opts}
+    flags = {name for parameter in context.command.params for name in parameter.opts}
     if words == ["help"]:
         raise ValueError(f"'help': `{context.command_path} --help`")
     for word in words or ():
         key, equals, value = word.partition("=")
-        option = f"--{key.replace('_', '-')}"
-        if equals and option in options:
-            raise ValueError(f"{word}: is an option: {option} {value}")
+        name = f"--{key.replace('_', '-')}"
+        if equals and name in flags:
+            raise ValueError(f"{word}: is an option: {name} {value}")
     return words
 
 
