@@ -23,15 +23,15 @@ def pages() -> dict[str, str]:
 
 
 def overview(packages: list[ModuleType]) -> str:
-    rows = [[f"[`{one.__name__}`]({one.__name__}.md)", summary(one)] for one in packages]
+    rows = [[f"[`{package.__name__}`]({package.__name__}.md)", summary(package)] for package in packages]
     text = "The public names of each package. Names that are not here may change with any version.\n"
     return "\n".join(["# Python API\n", text, table(["package", "what it is"], rows), toctree(PACKAGES)])
 
 
 def page(package: ModuleType) -> str:
     name = package.__name__
-    listed = [[f"[`{one}`](#{name}.{one})", summary(what)] for one, what in public(package)]
-    described = [described_as(package, *one) for one in public(package)]
+    listed = [[f"[`{public_name}`](#{name}.{public_name})", summary(what)] for public_name, what in public(package)]
+    described = [described_as(package, public_name, what) for public_name, what in public(package)]
     lines = [f"# {name}\n", prose(inspect.getdoc(package) or "") + "\n"]
     return "\n".join([*lines, table(["name", "what it is"], listed) if listed else "", *described])
 

@@ -27,18 +27,18 @@ class Page:
 
 
 def pages() -> dict[str, str]:
-    found = [*command_pages(app)]
-    return {"index.md": overview(found), **{f"{one.file}.md": render(one) for one in found}}
+    commands = [*command_pages(app)]
+    return {"index.md": overview(commands), **{f"{command.file}.md": render(command) for command in commands}}
 
 
 def command_pages(group: Any, prefix: str = "", panel: str = "") -> Iterator[Page]:
     """Yield each command, and then each command of each group. panel: that of the whole group."""
-    groups = {name: one for name, one in group.commands.items() if hasattr(one, "commands")}
+    groups = {name: inner for name, inner in group.commands.items() if hasattr(inner, "commands")}
     for name, command in group.commands.items():
         if name not in groups and not command.hidden:
             yield Page(prefix + name, panel or command.rich_help_panel, command.load())
-    for name, one in groups.items():
-        yield from command_pages(one, f"{name} ", one.rich_help_panel)
+    for name, inner in groups.items():
+        yield from command_pages(inner, f"{name} ", inner.rich_help_panel)
 
 
 def paragraphs(text: str) -> list[str]:
@@ -58,17 +58,18 @@ def render(page: Page) -> str:
         shell(map(str.strip, examples.strip().splitlines())),
         f"```{{program}} ablate {page.name}\n```\n",
     ]
+    shown = [parameter for parameter in command.params if not parameter.hidden]
     for title, kind in (("Arguments", "argument"), ("Options", "option")):
-        entries = [entry(one) for one in command.params if one.param_type_name == kind and not one.hidden]
+        entries = [entry(parameter) for parameter in shown if parameter.param_type_name == kind]
         lines += [f"## {title}\n", *entries] if entries else []
     return "\n".join(lines)
 
 
 def usage(parameters: list[Any]) -> list[str]:
     """Return what follows a command's name: the arguments, in brackets if they can be left out, and the options."""
-    arguments = [one for one in parameters if one.param_type_name == "argument"]
-    words = [f"{written(one)}..." if one.nargs != 1 else written(one) for one in arguments]
-    shown = [word if one.required else f"[{word}]" for word, one in zip(words, arguments, strict=True)]
+    arguments = [parameter for parameter in parameters if parameter.param_type_name == "argument"]
+    words = [f"{written(parameter)}..." if parameter.nargs != 1 else written(parameter) for parameter in arguments]
+    shown = [word if parameter.required else f"[{word}]" for word, parameter in zip(words, arguments, strict=True)]
     return [*shown, "[OPTIONS]"]
 
 
@@ -99,12 +100,12 @@ def limits(parameter: Any) -> str:
             return f"From {low} to {high:,}."
 
 
-def overview(found: list[Page]) -> str:
+def overview(commands: list[Page]) -> str:
     lines = ["# The command `ablate`\n", "`ablate COMMAND -h` prints what these pages say.\n"]
     ordered = []
-    for panel in dict.fromkeys(one.panel for one in found):
-        inside = [one for one in found if one.panel == panel]
-        rows = [[f"[`ablate {one.name}`]({one.file}.md)", one.summary] for one in inside]
+    for panel in dict.fromkeys(command.panel for command in commands):
+        inside = [command for command in commands if command.panel == panel]
+        rows = [[f"[`ablate {command.name}`]({command.file}.md)", command.summary] for command in inside]
         lines += [f"## {panel}\n", table(["command", "what it does"], rows)]
         ordered += inside
-    return "\n".join([*lines, toctree(one.file for one in ordered)])
+    return "\n".join([*lines, toctree(command.file for command in ordered)])

@@ -51,19 +51,19 @@ def keys(record: type[BaseModel]) -> Iterator[Key]:
 
 def documented(record: type[BaseModel]) -> dict[str, str]:
     """Return the `#:` comments and attribute docstrings of a class and its base classes."""
-    found: dict[str, str] = {}
-    for one in reversed(record.__mro__):
-        if issubclass(one, BaseModel) and one is not BaseModel:
-            texts = ModuleAnalyzer.for_module(one.__module__).find_attr_docs()
-            own = {name: lines for (owner, name), lines in texts.items() if owner == one.__qualname__}
-            found |= {name: " ".join(lines).strip() for name, lines in own.items()}
-    return found
+    comments: dict[str, str] = {}
+    for base in reversed(record.__mro__):
+        if issubclass(base, BaseModel) and base is not BaseModel:
+            texts = ModuleAnalyzer.for_module(base.__module__).find_attr_docs()
+            of_base = {name: lines for (owner, name), lines in texts.items() if owner == base.__qualname__}
+            comments |= {name: " ".join(lines).strip() for name, lines in of_base.items()}
+    return comments
 
 
 def allowed(schema: Schema) -> str:
     """Return a JSON schema in plain words, such as "whole number, at least 1"."""
     if "anyOf" in schema:
-        kinds = dict.fromkeys(allowed(one) for one in schema["anyOf"] if one.get("type") != "null")
+        kinds = dict.fromkeys(allowed(option) for option in schema["anyOf"] if option.get("type") != "null")
         return WORDS["any"] if {"text", "true or false", "number"} <= kinds.keys() else " or ".join(kinds)
     if "const" in schema or "enum" in schema:
         return choices(schema.get("enum") or [schema["const"]])
@@ -85,10 +85,10 @@ def plural(words: str) -> str:
 
 
 def bounds(schema: Schema) -> str:
-    found = {key: schema[key] for key in BOUNDS if key in schema}
-    if found.keys() == {"minimum", "maximum"}:
-        return f"from {found['minimum']:,} to {found['maximum']:,}"
-    return ", ".join(f"{BOUNDS[key]} {value:,}" for key, value in found.items())
+    given = {key: schema[key] for key in BOUNDS if key in schema}
+    if given.keys() == {"minimum", "maximum"}:
+        return f"from {given['minimum']:,} to {given['maximum']:,}"
+    return ", ".join(f"{BOUNDS[key]} {value:,}" for key, value in given.items())
 
 
 def written(value: Any) -> str:

@@ -68,9 +68,9 @@ def picture(title: str, file: str) -> str:
 
 def insides() -> dict[str, bytes]:
     """Return the figures of `ablate inspect`, of a trial with `1d` where it has one, else with `relative`."""
-    found = [inside("1d"), inside("relative")]
-    chosen = {name: one for one in reversed(found) for name in inspection.drawable_figures(one)}
-    return {f"inside-{name}.svg": inspection.picture(one, name, "svg") for name, one in chosen.items()}
+    inspections = [inside("1d"), inside("relative")]
+    chosen = {name: inspected for inspected in reversed(inspections) for name in inspection.drawable_figures(inspected)}
+    return {f"inside-{name}.svg": inspection.picture(inspected, name, "svg") for name, inspected in chosen.items()}
 
 
 def inside(position: str) -> Inspection:
@@ -78,6 +78,6 @@ def inside(position: str) -> Inspection:
     config, run = Config(**read_recipe("digits").config | {"position": position, "steps": STEPS}), Memory()
     train(config, run)
     assert run.weights is not None
-    found = Inspect().compute(restore_model(config, run.weights))
-    assert found.arrays is not None
-    return Inspection(trial_id(config), found.details, found.arrays)
+    computed = Inspect().compute(restore_model(config, run.weights))
+    assert computed.arrays is not None
+    return Inspection(trial_id(config), computed.details, computed.arrays)

@@ -12,18 +12,19 @@ ACCURACY = metric_by_name("test_accuracy")
 
 
 def pages() -> dict[str, str]:
-    found = [read_recipe(name) for name in packaged_names("recipes")]
-    return {"index.md": overview(found), **{f"{recipe.name}.md": page(recipe) for recipe in found}}
+    recipes = [read_recipe(name) for name in packaged_names("recipes")]
+    return {"index.md": overview(recipes), **{f"{recipe.name}.md": page(recipe) for recipe in recipes}}
 
 
-def overview(found: list[Recipe]) -> str:
-    rows = [[f"[`{recipe.name}`]({recipe.name}.md)", prose(recipe.description)] for recipe in found]
+def overview(recipes: list[Recipe]) -> str:
+    rows = [[f"[`{recipe.name}`]({recipe.name}.md)", prose(recipe.description)] for recipe in recipes]
     about = "A recipe says what a study runs on: data, size, schedule and seeds. `--recipe NAME` chooses one.\n"
-    listed = [table(["recipe", "setting"], rows), toctree(recipe.name for recipe in found)]
+    listed = [table(["recipe", "setting"], rows), toctree(recipe.name for recipe in recipes)]
     return "\n".join(["# Recipes\n", about, *listed])
 
 
 def page(recipe: Recipe) -> str:
+    arms = [[code(name), settings(changes) or "as above"] for name, changes in recipe.arms.items()]
     return "\n".join(
         [
             f"# {recipe.name}\n",
@@ -35,7 +36,7 @@ def page(recipe: Recipe) -> str:
             "Studies that say `axis` take these values:\n",
             table(["axis", "values"], ([code(key), ", ".join(map(code, axis))] for key, axis in recipe.axes.items())),
             "Studies that name an arm of the recipe get these settings:\n",
-            table(["arm", "settings"], ([code(key), settings(one) or "as above"] for key, one in recipe.arms.items())),
+            table(["arm", "settings"], arms),
             "## What is known of it\n",
             facts(recipe),
             "## The file\n",
@@ -49,7 +50,7 @@ def facts(recipe: Recipe) -> str:
     lines = [f"Seeds: {recipe.seeds}.{margin}\n"]
     for kind, took in recipe.cost.items():
         lines.append(f"- A trial takes {took.seconds:,g} s on {prose(took.device)} ({kind}; {prose(took.origin)}).")
-    lines += [f"- {reached(one)}" for one in recipe.expected]
+    lines += [f"- {reached(expected)}" for expected in recipe.expected]
     lines += [f"- {prose(caveat)}" for caveat in recipe.caveats]
     return "\n".join(lines) + "\n"
 

@@ -25,29 +25,29 @@ COLUMNS = ("arm", "n", "mean", "delta", "p_holm", "verdict")  # what fits the pa
 
 
 def pages() -> dict[str, str | bytes]:
-    found = [read_study(name) for name in packaged_names("studies")]
-    names = {study.name for study in found}
+    studies = [read_study(name) for name in packaged_names("studies")]
+    names = {study.name for study in studies}
     figures = {}
     for results in chain.from_iterable(trained().values()):
         if results.plan.study in names:
             figures[figure_file(results)] = study_figure.picture(results, "svg", titled=False)
-    return figures | {"index.md": overview(found), **{f"{study.name}.md": page(study) for study in found}}
+    return figures | {"index.md": overview(studies), **{f"{study.name}.md": page(study) for study in studies}}
 
 
 def figure_file(results: StudyResults) -> str:
     return f"{results.plan.study}-{results.plan.recipe}.svg"
 
 
-def overview(found: list[Study]) -> str:
+def overview(studies: list[Study]) -> str:
     about = (
         "Each packaged study asks one question. `ablate list` prints them, and `ablate run NAME` runs one. They stand "
         "under the paper whose question they ask. [Tables of papers](../tables/index.md) has its claims.\n"
     )
     lines = ["# Studies\n", about]
-    for paper, group in by_paper(found).items():
+    for paper, group in by_paper(studies).items():
         rows = [[f"[`{study.name}`]({study.name}.md)", prose(study.question)] for study in group]
         lines += [f"## {prose(paper.title) if paper else OWN}\n", table(["study", "question"], rows)]
-    return "\n".join([*lines, toctree(study.name for study in found)])
+    return "\n".join([*lines, toctree(study.name for study in studies)])
 
 
 def page(study: Study) -> str:
@@ -115,9 +115,9 @@ def record(study: Study) -> list[str]:
     """Return the results of this study that the recipe states."""
     recipe = read_recipe(RECIPE)
     lines = [
-        f"- {code(arm)}: test accuracy {100 * one.mean:.2f}% (n = {one.n}, {one.how})."
-        for one in recipe.expected
-        if (arm := arm_of(one.source, study))
+        f"- {code(arm)}: test accuracy {100 * expected.mean:.2f}% (n = {expected.n}, {expected.how})."
+        for expected in recipe.expected
+        if (arm := arm_of(expected.source, study))
     ]
     twice = recipe.at_twice_the_steps
     if twice and study.name in twice.source.split():

@@ -48,27 +48,27 @@ def page(tables: list[PublishedTable]) -> str:
     papers = {paper.name: paper for paper in PAPERS}
     rows = []
     sections = []
-    for one in tables:
-        source = prose(f"{papers[one.paper].title}, {one.table}: {one.about}")
-        studies = ", ".join(f"[`{name}`](../studies/{name}.md)" for name in one.studies)
-        covered = "partly" if one.missing else "whole"
-        rows.append([source, studies, covered, "; ".join(map(outcome, one.studies))])
-        sections += [f"## {prose(f'{one.paper}, {one.table}: {one.about}')}\n"]
-        if one.missing:
-            sections.append(f"Missing: {prose(one.missing)}.\n")
-        sections += map(results_section, one.studies)
+    for entry in tables:
+        source = prose(f"{papers[entry.paper].title}, {entry.table}: {entry.about}")
+        studies = ", ".join(f"[`{name}`](../studies/{name}.md)" for name in entry.studies)
+        covered = "partly" if entry.missing else "whole"
+        rows.append([source, studies, covered, "; ".join(map(outcome, entry.studies))])
+        sections += [f"## {prose(f'{entry.paper}, {entry.table}: {entry.about}')}\n"]
+        if entry.missing:
+            sections.append(f"Missing: {prose(entry.missing)}.\n")
+        sections += map(results_section, entry.studies)
     return "\n".join([ABOUT, table(["table", "studies", "covered", "claims on our data"], rows), *sections])
 
 
 def outcome(study: str) -> str:
     """Return the number of claims of each verdict, for each recipe that a study was trained on, or where else it is."""
-    found = []
+    outcomes = []
     for _, results in results_of(study):
         verdicts = claims_of(results).verdicts if results.plan.claims else {}
         words = ", ".join(f"{verdict} {count}" for verdict, count in sorted(verdicts.items())) or "no claims"
-        found.append(prose(f"{results.name}, {seeds(results)}: {words}"))
-    if found:
-        return "; ".join(found)
+        outcomes.append(prose(f"{results.name}, {seeds(results)}: {words}"))
+    if outcomes:
+        return "; ".join(outcomes)
     return f"{study}: {RECORDED if f'`{study}`' in STATUS.read_text() else 'not trained by us'}"
 
 

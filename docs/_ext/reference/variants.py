@@ -40,14 +40,10 @@ def page(slot: str, entries: dict[str, type[Variant]]) -> str:
     for name, variant in entries.items():
         options = list(fields.keys(variant.Options))
         inner = [fields.entry(option, slot=slot, index=option.name not in seen) for option in options]
-        about = prose(inspect.getdoc(variant) or "")
-        lines.append(fence("variant", f"{slot}={name}", "\n\n".join([about, *facts(variant), *inner])))
+        about = [prose(inspect.getdoc(variant) or "")]
+        places = ", ".join(f"`{place}`" for place in getattr(variant, "places", ()))
+        if places:  # where a position embedding is added
+            about.append(f"{{setting}}`position_at`: {places}.")
+        lines.append(fence("variant", f"{slot}={name}", "\n\n".join([*about, *inner])))
         seen |= {option.name for option in options}
     return "\n".join(lines)
-
-
-def facts(variant: type[Variant]) -> list[str]:
-    """Return the places where a position embedding is added; nothing for other slots."""
-    if places := getattr(variant, "places", ()):
-        return [f"{{setting}}`position_at`: {', '.join(f'`{place}`' for place in places)}."]
-    return []
