@@ -98,11 +98,11 @@ def propose(asked: Asked, runs: Path, check: Callable[[Proposal], None]) -> Prop
         proposed = Proposed(proposal)
         if not is_identical:
             check(proposal)
-        gate_files.write_proposal(runs, asked.stream, proposal)
+        gate_files.write(runs, asked.stream, proposal)
         if is_identical:
             reason = "identical: nothing to train"
             look = GateLook(step=0, time=timestamp(), answer="reject", reason=reason, opened=stream.opened)
-            gate_files.write_look(runs, asked.stream, proposal, look)
+            gate_files.write(runs, asked.stream, proposal, look)
             proposed.looks.append(look)
         return proposed
 
@@ -247,7 +247,7 @@ def answer(proposed: Proposed, stream: str, runs: Path) -> GateLook:
                 p=statistics.p_better(gain),
                 level=level,
             )
-            gate_files.write_look(runs, stream, proposal, look)
+            gate_files.write(runs, stream, proposal, look)
             proposed.looks.append(look)
     return proposed.last
 

@@ -6,7 +6,7 @@ runs/gates/<stream>/0003-2.json   the answer after its second step (schemas.gate
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -125,9 +125,9 @@ def read_stream(folder: Path) -> Stream:
         if match:
             files.append((int(match[1]), int(match[2] or PROPOSED), path))
     for number, step, path in sorted(files):  # a proposal, then its answers
-        known = len(stream.proposals)
-        if number != known + (step == PROPOSED):
-            raise Broken(f"{folder}: proposal {known + 1} is missing: restore it, or begin another stream")
+        earlier = len(stream.proposals)
+        if number != earlier + (step == PROPOSED):
+            raise Broken(f"{folder}: proposal {earlier + 1} is missing: restore it, or begin another stream")
         if step == PROPOSED:
             stream.proposals.append(Proposed(read_record(path, Proposal)))
         else:
@@ -142,16 +142,12 @@ def read_record(path: Path, schema: type[Record]) -> Record:
         raise Broken(f"{path.parent}/{error}: restore it, or begin another stream") from None
 
 
-def write_proposal(runs: Path, stream: str, proposal: Proposal) -> None:
-    write_record(runs / FOLDER / stream / f"{proposal.number:04d}.json", proposal.content())
-
-
-def write_look(runs: Path, stream: str, proposal: Proposal, look: GateLook) -> None:
-    write_record(runs / FOLDER / stream / f"{proposal.number:04d}-{look.step}.json", look.content())
-
-
-def write_record(path: Path, content: Mapping[str, object]) -> None:
-    """Write a file with a checksum that reveals later edits. A file that exists stays."""
+def write(runs: Path, stream: str, proposal: Proposal, look: GateLook | None = None) -> None:
+    """Write a proposal, or an answer to it, with a checksum that reveals later edits. A file that exists stays."""
+    path = runs / FOLDER / stream / f"{proposal.number:04d}.json"
+    record = {"schema": SCHEMA, **proposal.content()}
+    if look:
+        path = path.with_stem(f"{path.stem}-{look.step}")
+        record = {"schema": SCHEMA, **look.content()}
     if not path.exists():
-        record = {"schema": SCHEMA, **content}
         write_json(path, record | {"checksum": checksum(record)})
