@@ -101,7 +101,9 @@ def verdict_word(row: Row) -> str:
     if row.arm == row.baseline:
         return "baseline"
     word = row_verdict(row, "")
-    return f"{word}{EARLIER}" if is_from_earlier_look(row) else word
+    if is_from_earlier_look(row):
+        word += EARLIER
+    return word
 
 
 def table_for_metric(study: StudyResults, metric: str) -> Table:

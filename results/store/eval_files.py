@@ -125,7 +125,7 @@ def missing_evals(trial: Trial, names: Sequence[str], result: Result | None) -> 
 
 def first_failure(trial: Trial, names: Sequence[str] | None = None) -> Failure | None:
     """Return the first failure among evals (by default all), or None if none failed. Raises NewerSchema."""
-    for name in eval_names(trial) if names is None else names:
+    for name in names or eval_names(trial):
         failure = read_failure(eval_path(trial, name, ".failure.json"))
         if failure is not None:
             return failure

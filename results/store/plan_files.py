@@ -158,8 +158,10 @@ def select_names(names: Sequence[str], studies: Sequence[str], source: Path) -> 
     """
     if not names:
         raise ValueError(f"{source}: no study has been run here")
+    if not studies:
+        return sorted(names)
     selectable = {*map(study_of, names), *names}
-    chosen = [] if studies else sorted(names)
+    chosen = []
     for study in studies:
         name = known_name(study, selectable)
         if name not in selectable:

@@ -32,7 +32,7 @@ class CrossGrid:
 
 def cross_grids(table: Table) -> list[CrossGrid]:
     plan = table.plan
-    known = table.rows_by_arm
+    rows = table.rows_by_arm
     curves = plan.curves | {name: ["tuned"] for name in plan.tune}
     grids = []
     for cross in plan.crosses:
@@ -48,7 +48,7 @@ def cross_grids(table: Table) -> list[CrossGrid]:
                 names = []
                 for other in cross[across]:
                     name = arm_name(plan, {down: value, across: other}, at)
-                    names.append(name if name in known else None)
+                    names.append(name if name in rows else None)
                 cells.append(names)
             if any(itertools.chain.from_iterable(cells)):
                 grids.append(CrossGrid(down, across, cross[down], cross[across], at, cells))

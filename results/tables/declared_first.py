@@ -1,7 +1,7 @@
 """Warnings in a table that something was declared after results, with the verdicts under what was declared first."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from results import units
@@ -53,10 +53,12 @@ def claim_warnings(plan: Plan) -> list[str]:
         return []
     texts = []
     if earlier.added:
-        texts.append(f"claims declared after there were results: {claims_text(earlier.added)}")
+        texts.append(f"claims declared after there were results: {', '.join(map(with_labels, earlier.added))}")
     if earlier.left_out:
         when = declared_first_text(earlier.declaration)
-        texts.append(f"claims left out after there were results: {claims_text(earlier.left_out)} ({when})")
+        texts.append(
+            f"claims left out after there were results: {', '.join(map(with_labels, earlier.left_out))} ({when})"
+        )
     return texts
 
 
@@ -72,10 +74,6 @@ def late_warnings(plan: Plan) -> list[str]:
         f"all trials of {named} had results before this directory knew of the comparison. "
         "Earlier tables, if there were any, are not counted"
     ]
-
-
-def claims_text(texts: Sequence[str]) -> str:
-    return ", ".join(map(with_labels, texts))
 
 
 def study_as_declared(study: StudyResults, declaration: Declaration) -> StudyResults:

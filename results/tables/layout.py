@@ -350,7 +350,9 @@ def captions(table: Table, columns: Sequence[str]) -> list[str]:
     if table.plan.margin is not None and may_be_equivalent(table):
         within = margin_text(table.plan.margin, metric)
         parts.append(f"equivalent: within {within}, after Holm{looks_text(table)} too")
-    missed = unseen_failures(len(table.plan.seeds)) if table.judged else ""
+    missed = ""
+    if table.judged:
+        missed = unseen_failures(len(table.plan.seeds))
     facts = [sentences.interim_text(table), sentences.departure_text(table), sentences.pairing_text(table), missed]
     return [f"{'; '.join(parts)}.", *filter(None, facts)]
 

@@ -86,7 +86,9 @@ def resolved_notes(tested: Estimate, tie: Tie | None, unstable: tuple[int, int])
     if tie and tie.is_within(TOST_LEVEL):
         notes.append(f"a resolved difference, yet within the margin of {tie.margin}")
     if not excludes_zero(tested):
-        by = "by how often it diverges or collapses (Fisher's exact test)" if unstable[0] else AT_EARLIER_LOOK
+        by = AT_EARLIER_LOOK
+        if unstable[0]:
+            by = "by how often it diverges or collapses (Fisher's exact test)"
         contains = "; the 95% interval over all seeds contains 0" if tested.se is not None else ""
         notes.append(f"resolved {by}{contains}")
     return notes
@@ -136,9 +138,9 @@ def usual_deviation(contrasts: Iterable[Contrast]) -> float:
 def outlier_notes(contrast: Contrast, usual: float) -> list[str]:
     """Return a note on the seed whose difference, or value if unpaired, is an `intervals.outlier`."""
     metric = contrast.pair.plan.primary_metric
-    own = contrast.pair.own
-    if isinstance(own, Sample):
-        return outlier_note(own, usual, metric.signed_text, metric.unit_of_difference)
+    difference = contrast.pair.own
+    if isinstance(difference, Sample):
+        return outlier_note(difference, usual, metric.signed_text, metric.unit_of_difference)
     texts = []
     for arm in (contrast.arm, contrast.baseline):
         unit = f"{metric.unit} in {current_style().label(arm.name)}"
@@ -251,16 +253,13 @@ def study_notes(study: StudyResults) -> list[str]:
         notes.append(f"one seed gives no interval and no verdict: {FEW} is the default")
     elif seeds < FEW:
         notes.append(f"{seeds} seeds resolve only very large differences: {FEW} is the default")
-    return [*notes, *start_notes(study), *look_notes(plan), *race_notes(study)]
-
-
-def race_notes(study: StudyResults) -> list[str]:
-    if not study.plan.race:
-        return []
-    return [
-        f"{race.saving_text(study)}. Arms stop while they do badly, so their means and intervals are biased",
-        "p of an arm that is behind allows for a look after each seed (O'Brien-Fleming spending)",
-    ]
+    notes += [*start_notes(study), *look_notes(plan)]
+    if plan.race:
+        notes += [
+            f"{race.saving_text(study)}. Arms stop while they do badly, so their means and intervals are biased",
+            "p of an arm that is behind allows for a look after each seed (O'Brien-Fleming spending)",
+        ]
+    return notes
 
 
 def start_notes(study: StudyResults) -> list[str]:
@@ -273,7 +272,9 @@ def start_notes(study: StudyResults) -> list[str]:
         if not math.isnan(value):
             accuracy[arms[arm].parent][seed] = value
     means = [f"{name} {fmean(values.values()):.1%} (n = {len(values)})" for name, values in accuracy.items()]
-    return [f"5-shot accuracy of the weights that arms start from: {', '.join(means)}"] if means else []
+    if not means:
+        return []
+    return [f"5-shot accuracy of the weights that arms start from: {', '.join(means)}"]
 
 
 def look_notes(plan: Plan) -> list[str]:

@@ -199,9 +199,9 @@ def arm_row(results: ArmResults, plan: Plan) -> Row:
 
 def row_with_contrast(row: Row, contrast: Contrast, judged: bool, usual: float) -> Row:
     """Return an arm's row with its difference and, only if `judged`, its verdict. usual: of all deviations."""
-    own = contrast.pair.own
+    compared = contrast.pair.own
     plan = contrast.pair.plan
-    difference = own.mean
+    difference = compared.mean
     ratio = tuned_pairs.error_ratio(contrast.arm.sample, contrast.baseline.sample, plan)
     if ratio is not None:
         row = replace(row, error_ratio=ratio.value, error_ratio_ci95=ratio.interval(lowest=0.0))
@@ -210,10 +210,10 @@ def row_with_contrast(row: Row, contrast: Contrast, judged: bool, usual: float) 
         delta=difference.value,
         delta_ci95=difference.interval(),
         n_pairs=difference.n if plan.is_paired else None,
-        images_share=own.images_share,
+        images_share=compared.images_share,
     )
-    if own.mean_over_images is not None:
-        row = replace(row, delta_ci95_images=own.mean_over_images.interval())
+    if compared.mean_over_images is not None:
+        row = replace(row, delta_ci95_images=compared.mean_over_images.interval())
     if not any(contrast.unstable):
         met = contrast.margin_met
         if met is not None and isinstance(plan.margin, str):
@@ -274,30 +274,32 @@ def compared_result(
 
 
 def difference_notes(contrast: Contrast, word: str | None) -> list[str]:
-    own = contrast.pair.own
+    compared = contrast.pair.own
     texts = []
     is_paired = contrast.pair.plan.is_paired
     devices, of_baseline = contrast.devices
     if devices:
         of = f"{' and '.join(devices)}, its baseline by {' and '.join(of_baseline)}"
         texts.append(f"the difference mixes devices, whose rounding differs: trained by {of}")
-    if is_paired and own.mean.n < max(contrast.arm.sample.mean.n, contrast.baseline.sample.mean.n):
-        common = f"the difference is over {sentences.seeds_text(own.seeds)}, which both arms finished"
-        texts.append(common if own.seeds else "no seed finished in both arms")
-    if own.mean.se is None:
-        texts.append(notes.no_interval_note(own.mean, contrast.p))
-    if isinstance(own, Sample) and own.lacks_correctness:
+    if is_paired and compared.mean.n < max(contrast.arm.sample.mean.n, contrast.baseline.sample.mean.n):
+        common = f"the difference is over {sentences.seeds_text(compared.seeds)}, which both arms finished"
+        if not compared.seeds:
+            common = "no seed finished in both arms"
+        texts.append(common)
+    if compared.mean.se is None:
+        texts.append(notes.no_interval_note(compared.mean, contrast.p))
+    if isinstance(compared, Sample) and compared.lacks_correctness:
         texts.append("the interval leaves out that repetitions share their images: per-image correctness is missing")
     return texts + notes.verdict_notes(
         word,
-        own.mean,
-        own.tested,
+        compared.mean,
+        compared.tested,
         contrast.p_holm,
         family=contrast.family,
         tie=contrast.tie,
         looks=len(contrast.looks),
         grid=bool(contrast.pair.ahead),
-        raced=contrast.pair.plan.race and race.lead(own.tested, contrast.pair.plan) <= 0,
+        raced=contrast.pair.plan.race and race.lead(compared.tested, contrast.pair.plan) <= 0,
         unstable=contrast.unstable,
     )
 

@@ -198,7 +198,9 @@ def mean_over_seeds(history: pd.DataFrame) -> pd.DataFrame:
     values = seeds.pivot_table(index="step", columns="seed", values="value").dropna()
     n = values.shape[1]
     mean = values.mean(axis=1)
-    half = intervals.t_quantile(0.975, n - 1) * values.std(axis=1, ddof=1) / np.sqrt(n) if n >= BAND else mean * np.nan
+    half = mean * np.nan
+    if n >= BAND:
+        half = intervals.t_quantile(0.975, n - 1) * values.std(axis=1, ddof=1) / np.sqrt(n)
     at = seeds.groupby("step")["at"].mean().reindex(values.index)
     return pd.DataFrame({"at": at, "mean": mean, "low": mean - half, "high": mean + half})
 

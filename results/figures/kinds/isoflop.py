@@ -54,18 +54,24 @@ def draw_profiles(profiles: Sequence[Profile], table: Table, ax: Axes, name: str
     rows = table.rows_by_arm
     sizes = np.unique(np.concatenate([profile.sizes for profile in profiles]))
     seeds = [metric_from_error(profile.measured.errors, metric) for profile in profiles]  # (seeds, sizes) each
-    values = np.concatenate([own.ravel() for own in seeds])
+    values = np.concatenate([measured.ravel() for measured in seeds])
     ax.set(xscale="log", xlim=plots.padded_limits(sorted(sizes), log=True), xlabel=f"{name}, log scale")
     ax.set(ylabel=metric_label(metric), ylim=plots.metric_limits(metric, values.min(), values.max(), 0.08))
     plots.set_log_ticks(ax.xaxis, *ax.get_xlim())
     unit, flops = plots.flops_unit(max(profile.compute for profile in profiles))
-    for profile, own, colour in zip(profiles, seeds, colours(), strict=False):
+    for profile, measured, colour in zip(profiles, seeds, colours(), strict=False):
         for arm, size in zip(profile.arms, profile.sizes, strict=True):
             interval = rows[arm.name].ci95
             if interval:
                 ax.plot([size, size], np.array(interval) * metric.scale, color=colour, linewidth=1.0)
         ax.plot(
-            profile.sizes, own.T, "o", color=colour, markersize=2.5, transform=plots.shifted_transform(ax, 4.0), **FAINT
+            profile.sizes,
+            measured.T,
+            "o",
+            color=colour,
+            markersize=2.5,
+            transform=plots.shifted_transform(ax, 4.0),
+            **FAINT,
         )
         means = metric_from_error(profile.measured.means, metric)
         label = f"{profile.compute / unit:.3g} {flops}"

@@ -105,7 +105,9 @@ def draw_law(law: Law, ax: Axes, colour: str, metric: Metric, unit: float) -> No
 
 
 def metric_from_error(error: np.ndarray, metric: Metric) -> np.ndarray:
-    return metric.scale * (1 - error if metric.is_accuracy else error)
+    if metric.is_accuracy:
+        return metric.scale * (1 - error)
+    return metric.scale * error
 
 
 def law_notes(frame: pd.DataFrame, laws: Mapping[str, Law | str], metric: Metric) -> list[str]:

@@ -71,9 +71,11 @@ def draw_scale(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     few_shot = table.plan.metric_named(FEW_SHOT)
     plots.draw_over_axis(frame, seeds_frame(study, metric), ax, metric, x, labels)
     steps = sorted(set(study.trials["steps"].dropna().astype(int)))
-    title = f"steps differ: {steps[0]:,} to {steps[-1]:,}" if steps else ""
+    title = ""
     if len(steps) == 1:
         title = f"every point: {amount_text(steps[0], 'step')}"
+    elif steps:
+        title = f"steps differ: {steps[0]:,} to {steps[-1]:,}"
     draw_legend(ax, title)
     notes = plots.series_notes(frame, x)
     for beside in others:

@@ -579,8 +579,7 @@ class Plan(Schema):
     @property
     def per_image_metric(self) -> str:
         """The name of the metric that is the mean of the answers per test image."""
-        declared = [metric.name for metric in self.metrics if metric.per_image]
-        return declared[0] if declared else PER_IMAGE
+        return next((metric.name for metric in self.metrics if metric.per_image), PER_IMAGE)
 
     @property
     def declared_metrics(self) -> list[Metric]:

@@ -147,8 +147,10 @@ def share_right(right: "np.ndarray") -> float:
 def metric_by_name(name: str, objective: str = "") -> Metric:
     """Return what a name means where no plan declares the metric. objective: that of all arms."""
     kind = name.partition("@")[0]
-    label = "FLOPs" if name == "flops" else ""
-    if name in BEFORE_0_25 and objective in OF_OBJECTIVE:
+    label = ""
+    if name == "flops":
+        label = "FLOPs"
+    elif name in BEFORE_0_25 and objective in OF_OBJECTIVE:
         label = f"{readable_name(name)}{OF_OBJECTIVE[objective]}"
     if kind.endswith("accuracy"):
         return Metric(name=name, label=label, **ACCURACY)
