@@ -20,7 +20,7 @@ from pydantic_core import to_jsonable_python
 from ablations.provenance import environment_record
 from ablations.trainables.vit.planned import with_steps
 from ablations.trainables.vit.training import environment
-from benchmarks import gpu_study, startup
+from benchmarks import loop, startup
 from benchmarks.floor import peak
 from benchmarks.gpu_experiments import EXPERIMENTS, TOKENS, low_weights
 from benchmarks.process import Source
@@ -178,10 +178,10 @@ def study(scale: Scale) -> Json | None:
     """Compare forty trials of 2,000 compiled steps with one timm process per trial, on digits at 32 pixels."""
     config = scale.config(data="digits", image_size=32, width=192, depth=6, heads=3, batch=256, evaluations=2)
     settings = {name: getattr(config, name) for name in config.model_fields_set if name not in ("options", "compile")}
-    arms, seeds = (2, 1) if scale.small else (len(gpu_study.POSITIONS), gpu_study.SEEDS)
+    arms, seeds = (2, 1) if scale.small else (len(loop.GPU_POSITIONS), loop.GPU_SEEDS)
     settings["steps"] = 8 if scale.small else LONG
     ends = scale.deadline if scale.small else scale.deadline - 30  # an interrupted command ends within seconds
-    return gpu_study.bench(settings, scale.folder / "study", ends, arms, seeds)
+    return loop.resumable_bench(settings, scale.folder / "study", ends, arms, seeds)
 
 
 def start(scale: Scale) -> Json:

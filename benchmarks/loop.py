@@ -5,19 +5,26 @@ evaluations. Wall time runs from the command to the last result or, for `ablate 
 """
 
 import json
+import shutil
+import signal
+import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 import torch
 
 from ablations.machine import cores
 from ablations.trainables.vit.planned import with_steps
-from benchmarks.process import Source, python_command, run, statistics
+from benchmarks.process import Source, environment, python_command, run, statistics
 from benchmarks.result import Result, column, conditions
 from benchmarks.rivals import CHECKED, checked_sides, sensitive_config
 from benchmarks.timing import Call, interleaved_seconds, ratios, spread
@@ -35,6 +42,12 @@ from vitcore.training.evaluation import evaluation_steps
 
 POSITIONS = ("1d", "none")  # the baseline's comes first
 OURS, SEQUENTIAL, PAIRED = "ablate run", "one process a trial, in sequence", "one process a trial, two at a time"
+# The baseline comes first.
+GPU_POSITIONS = ("1d", "none", "2d", "sincos2d", "relative", "relative-bias", "rope2d", "alibi2d")
+GPU_SEEDS = 5
+GPU_OURS, GPU_SCRIPT = "ours, a trial", "one timm process a trial"
+SAMPLED = ("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "-l", "1")
+GRACE = 90  # seconds that an interrupted command has for its last checkpoints
 # Arguments of `ablate`. `write_study` writes both files.
 RUN = ("run", "bench-study.yaml", "--recipe", "bench-recipe.yaml", "--runs")  # a run directory follows
 AUGMENTS = ("none", "flip-crop")  # augmentations that the script supports
@@ -154,3 +167,93 @@ def script(config: Config, base: Path) -> Path:
     }
     base.with_suffix(".json").write_text(json.dumps(settings))
     return base.with_suffix(".json")
+
+
+def resumable_bench(
+    settings: Mapping[str, Any], folder: Path, deadline: float, arms: int, seeds: int
+) -> dict[str, Any] | None:
+    """Continue a study in `folder` until the deadline (monotonic clock); return its figure, None if unfinished.
+
+    `ablate run` trains one seed at a time. Before each seed, one process of the script trains a trial of the baseline.
+    At the deadline the command is interrupted, and resumes at the next call. Raises ValueError as `bench` does.
+    """
+    file, baseline = folder / "state.json", Config(**merge(settings, {"position": GPU_POSITIONS[0]}))
+    if not file.exists():
+        check_alike(baseline, Source())
+        folder.mkdir(parents=True, exist_ok=True)
+        write_study(folder, settings, GPU_POSITIONS[:arms], seeds=1)
+        store.write_json(file, asdict(State()))
+    state = State(**store.read_json(file))
+    for number in range(1, seeds + 1):
+        if len(state.script) < number:
+            settings_file = script(Config(**merge(dict(baseline), {"seed": number - 1})), folder / f"{number}")
+            seconds, done = timed(trial(settings_file), deadline)
+            if not done:
+                return None
+            state.script.append(seconds)
+            store.write_json(file, asdict(state))
+        if state.seeds < number:
+            command = python_command("ablations.cli", *RUN, "runs", "--seeds", str(number))
+            with busy() as samples:
+                seconds, done = timed(command, deadline, folder)
+            state.ours += [0.0] * (number - len(state.ours))
+            state.ours[-1] += seconds
+            state.busy += samples
+            state.seeds = number if done else state.seeds
+            store.write_json(file, asdict(state))
+            if not done:
+                return None
+    ours, scripts = np.array(state.ours[:seeds]) / arms, np.array(state.script)
+    return {
+        "config": baseline.model_dump(),
+        "trials": arms * seeds,
+        "seconds": {GPU_OURS: asdict(spread(ours)), GPU_SCRIPT: asdict(spread(scripts))},
+        "ratio": {GPU_SCRIPT: asdict(spread(scripts / ours.mean()))},
+        "busy": fmean(state.busy) / 100 if state.busy else None,
+    }
+
+
+@dataclass
+class State:
+    """The measurements of `resumable_bench` so far."""
+
+    ours: list[float] = field(default_factory=list)  # seconds of `ablate run` for each seed
+    script: list[float] = field(default_factory=list)  # seconds of each script
+    busy: list[int] = field(default_factory=list)  # the GPU's use in percent
+    seeds: int = 0  # that are trained
+
+
+def timed(command: list[str], deadline: float, folder: Path | None = None) -> tuple[float, bool]:
+    """Run a command until it ends, or interrupt it at the deadline; return its seconds, and whether it ended.
+
+    Raises ValueError with its last line if it fails.
+    """
+    began, out, err = time.monotonic(), subprocess.DEVNULL, subprocess.PIPE
+    with subprocess.Popen(command, env=environment(), cwd=folder, stdout=out, stderr=err, text=True) as process:
+        try:
+            _, errors = process.communicate(timeout=max(0.0, deadline - began))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=GRACE)
+            process.kill()  # does nothing once it has ended
+            return time.monotonic() - began, False
+    if process.returncode:
+        raise ValueError(f"{command[-1]}: {(errors.strip().splitlines() or ['killed'])[-1]}")
+    return time.monotonic() - began, True
+
+
+@contextmanager
+def busy() -> Iterator[list[int]]:
+    """Yield a list that afterwards holds the GPU's use in percent, once a second; empty without nvidia-smi."""
+    samples: list[int] = []
+    if not shutil.which(SAMPLED[0]):
+        yield samples
+        return
+    with subprocess.Popen(SAMPLED, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield samples
+        finally:
+            process.terminate()
+            printed, _ = process.communicate()
+            samples += [int(line) for line in printed.split() if line.isdigit()]

@@ -11,7 +11,7 @@ import torch
 from waits import PATIENCE
 
 from benchmarks import gpu as bench_gpu
-from benchmarks import gpu_study
+from benchmarks import loop
 from benchmarks.gpu_experiments import EXPERIMENTS
 from vitcore.model import self_attention
 from vitcore.model.self_attention import attend
@@ -89,34 +89,34 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ours = folder is not None
         return (20.0 if ours else 30.0), not (ours and deadline < FAR)
 
-    monkeypatch.setattr(gpu_study, "timed", timed)
-    monkeypatch.setattr(gpu_study.loop, "check_alike", lambda config, source: None)
-    monkeypatch.setattr(gpu_study, "SAMPLED", ("no-such-program",))
+    monkeypatch.setattr(loop, "timed", timed)
+    monkeypatch.setattr(loop, "check_alike", lambda config, source: None)
+    monkeypatch.setattr(loop, "SAMPLED", ("no-such-program",))
     return made
 
 
 def test_an_interrupted_study_goes_on(tmp_path: Path, calls: list[str]) -> None:
     """No script is repeated, and the seconds of an interrupted command count."""
-    assert gpu_study.bench(SETTINGS, tmp_path, deadline=0, arms=4, seeds=2) is None
+    assert loop.resumable_bench(SETTINGS, tmp_path, deadline=0, arms=4, seeds=2) is None
     assert [word.rpartition("/")[2] for word in calls] == ["1.json", "1"]
-    found = gpu_study.bench(SETTINGS, tmp_path, deadline=FAR, arms=4, seeds=2)
+    found = loop.resumable_bench(SETTINGS, tmp_path, deadline=FAR, arms=4, seeds=2)
     assert [word.rpartition("/")[2] for word in calls[2:]] == ["1", "2.json", "2"]
-    assert found["seconds"][gpu_study.OURS] == {"median": 7.5, "low": 5.0, "high": 10.0}  # (20 + 20) / 4, 20 / 4
-    assert found["ratio"][gpu_study.SCRIPT]["median"] == 4.0  # 30 s a trial over (20 + 20 + 20) / 8
+    assert found["seconds"][loop.GPU_OURS] == {"median": 7.5, "low": 5.0, "high": 10.0}  # (20 + 20) / 4, 20 / 4
+    assert found["ratio"][loop.GPU_SCRIPT]["median"] == 4.0  # 30 s a trial over (20 + 20 + 20) / 8
     assert found["busy"] is None
-    assert gpu_study.bench(SETTINGS, tmp_path, deadline=FAR, arms=4, seeds=2) == found
+    assert loop.resumable_bench(SETTINGS, tmp_path, deadline=FAR, arms=4, seeds=2) == found
     assert len(calls) == 5
 
 
 def test_a_command_is_interrupted_at_the_deadline() -> None:
     """It is interrupted as by Ctrl-C, so that it saves its work; a failure has a reason."""
     sleeping = [sys.executable, "-c", "import time; time.sleep(100_000)"]
-    seconds, done = gpu_study.timed(sleeping, time.monotonic() + 0.5)
+    seconds, done = loop.timed(sleeping, time.monotonic() + 0.5)
     assert not done
     assert seconds >= 0.5
-    assert gpu_study.timed([sys.executable, "-c", ""], time.monotonic() + PATIENCE)[1]
+    assert loop.timed([sys.executable, "-c", ""], time.monotonic() + PATIENCE)[1]
     with pytest.raises(ValueError, match="no room"):
-        gpu_study.timed([sys.executable, "-c", "raise SystemExit('no room')"], time.monotonic() + PATIENCE)
+        loop.timed([sys.executable, "-c", "raise SystemExit('no room')"], time.monotonic() + PATIENCE)
 
 
 @pytest.mark.slow
