@@ -183,7 +183,7 @@ class Function(UserCode):
 
     def arguments(self, settings: Settings, run: "FunctionRun") -> dict[str, Any]:
         values = self.model(**{key: value for key, value in settings.items() if key in self.model.model_fields})
-        arguments = {key: getattr(values, key) for key in self.model.model_fields}
+        arguments = dict(values)
         if self.record is not None:
             record = values if isinstance(values, self.record) else self.record(**arguments)
             arguments = {self.parameters[0]: record}

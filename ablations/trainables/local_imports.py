@@ -131,10 +131,12 @@ def imported_names(tree: ast.Module, package: str) -> Iterator[str]:
     for node in ast.walk(tree):
         with suppress(ImportError):  # a relative name beyond the outermost package: importing it will say so
             if isinstance(node, ast.Import):
-                yield from (alias.name for alias in node.names)
+                for alias in node.names:
+                    yield alias.name
             elif isinstance(node, ast.ImportFrom):
                 module = resolve_name("." * node.level + (node.module or ""), package)
-                yield from (f"{module}.{alias.name}" for alias in node.names)  # of which some are modules
+                for alias in node.names:
+                    yield f"{module}.{alias.name}"  # of which some are modules
             elif isinstance(node, ast.Call):
                 name = literal_import(node)
                 if name:

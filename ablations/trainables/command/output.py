@@ -170,7 +170,8 @@ class Curve:
             text = read_bytes(self.path).decode(errors="replace")
         except (OSError, store.Broken):  # it has none, or one that is too large
             return False
-        self.seen, self.lines = seen, []
+        self.seen = seen
+        self.lines = []
         for line in text.split("\n")[:-1]:  # the last may be unfinished
             self.add(line)
         return True

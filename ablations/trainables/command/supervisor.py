@@ -65,7 +65,8 @@ def wait_for(pid: int) -> int:
 
 
 def main() -> int:
-    seconds, command = float(sys.argv[1]), sys.argv[2:]
+    seconds = float(sys.argv[1])
+    command = sys.argv[2:]
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # until there is a command to pass it to
     try:

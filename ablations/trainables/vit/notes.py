@@ -63,9 +63,10 @@ def schedule_notes(own: Config, other: Config, declared: Sequence[str], budget: 
     if own.steps != other.steps and "steps" not in declared:
         why = f", for equal {MEANT[budget]}" if budget != "steps" else ""
         yield f"steps {own.steps:,} against {other.steps:,}{why}"
-    warmup, its_warmup = (round(config.warmup * config.steps) for config in (own, other))
-    if warmup != its_warmup and "warmup" not in declared:
-        yield f"warm-up steps {warmup:,} against {its_warmup:,}"
+    warmup = round(own.warmup * own.steps)
+    other_warmup = round(other.warmup * other.steps)
+    if warmup != other_warmup and "warmup" not in declared:
+        yield f"warm-up steps {warmup:,} against {other_warmup:,}"
     if own.batch != other.batch and own.steps * own.batch != other.steps * other.batch:
         yield f"images seen in training {own.steps * own.batch:,} against {other.steps * other.batch:,}"
 

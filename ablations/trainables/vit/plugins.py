@@ -98,8 +98,12 @@ def registered_models() -> dict[str, Callable[..., Any]]:
         return {}
     import timm
 
-    entry_points = {name: timm.model_entrypoint(name) for name in timm.list_models()}
-    return {name: entry for name, entry in entry_points.items() if not entry.__module__.startswith("timm.")}
+    models = {}
+    for name in timm.list_models():
+        entry_point = timm.model_entrypoint(name)
+        if not entry_point.__module__.startswith("timm."):
+            models[name] = entry_point
+    return models
 
 
 def run(path: Path, source: bytes, module: ModuleType) -> None:

@@ -165,8 +165,10 @@ class RankProcesses:
         """Wait until all ranks are ready. Raises RankLost if a rank fails or is not ready after START_SECONDS."""
         deadline = time.monotonic() + START_SECONDS
         while not self.store.check([f"{READY}/{rank}" for rank in self.others]):
-            if (self.lost_ranks() or read_failures(self.watched)) and (error := self.first_failure()):
-                raise error
+            if self.lost_ranks() or read_failures(self.watched):
+                error = self.first_failure()
+                if error is not None:
+                    raise error
             if time.monotonic() > deadline:
                 raise RankLost(f"a rank was lost: not ready after {START_SECONDS:.0f} s")
             time.sleep(0.02)

@@ -82,7 +82,10 @@ def margin(found: Survey) -> Choice:
 
 
 def axes(settings: Settings, found: Survey) -> Iterator[Choice]:
-    patch, size, width, depth = (settings[key] for key in ("patch", "image_size", "width", "depth"))
+    patch = settings["patch"]
+    size = settings["image_size"]
+    width = settings["width"]
+    depth = settings["depth"]
     steps = settings["steps"]
     patches = [side for side in (patch // 2, patch, 2 * patch) if side and size % side == 0 and size // side >= 2]
     yield Choice("patch", patches, "half and twice the patch")

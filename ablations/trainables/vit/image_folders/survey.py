@@ -83,7 +83,7 @@ class Survey:
             some = "; ".join(self.broken[:NAMED])
             files, them = ("1 file", "it") if len(self.broken) == 1 else (f"{len(self.broken)} files", "them")
             lines.append(f"broken   {files}, which `ablate run` refuses: remove {them}: {some}")
-        return [printable(line) for line in lines]
+        return list(map(printable, lines))
 
 
 def survey(path: Path) -> Survey:
@@ -131,7 +131,8 @@ def survey_folder(path: Path) -> Survey:
     if path.is_file():
         raise ValueError(f"{path}: is a file: a folder of class folders is needed")
     listing = list_images(path)
-    train, test = (class_counts(listing.labels[part], listing.classes) for part in (listing.train, listing.test))
+    train = class_counts(listing.labels[listing.train], listing.classes)
+    test = class_counts(listing.labels[listing.test], listing.classes)
     classes = dict(zip(listing.classes, train, strict=True))
     refuse_small(path, classes, np.add(train, test).tolist(), bool(listing.parts))
     names = [image.name for image in listing.files]
