@@ -79,8 +79,8 @@ def test_unequal_losses_are_refused(monkeypatch: pytest.MonkeyPatch, precision: 
     ("settings", "name", "why"),
     [
         ({"dropout": 0.1}, "timm", "dropout=0.1: the usual script has 0"),
-        ({"position": "relative"}, "timm", "position=relative: timm's VisionTransformer has none or 1d only"),
-        ({}, "torchvision", "channels=1: torchvision's VisionTransformer has 3 only"),
+        ({"position": "relative"}, "timm", "position=relative: timm's VisionTransformer has none"),
+        ({}, "torchvision", "channels=1: torchvision's VisionTransformer has 3"),
         ({"objective.loss": "binary-cross-entropy"}, "timm", "objective.loss=binary-cross-entropy: the usual script"),
         ({"stem.patches": [2, 4]}, "timm", "stem.patches=[2, 4]: the usual script has one size"),
     ],
@@ -239,7 +239,7 @@ def test_a_start_is_measured_to_the_end_of_its_first_step() -> None:
         ("loop schedule=linear", "schedule=linear: the script has cosine"),
         ("loop augment=randaugment", "augment=randaugment: the script has none and flip-crop"),
         ("loop optimizer.beta2=0.95", "optimizer.beta2=0.95: the script has 0.999"),
-        ("loop head=mlp", "head=mlp: timm's VisionTransformer has linear only"),
+        ("loop head=mlp", "head=mlp: timm's VisionTransformer has linear"),
         ("step --gpu", "no usable GPU"),
     ],
 )
