@@ -26,7 +26,8 @@ NEUTRAL: JsonSettings = {
     "label_smoothing": 0.0, "dropout": 0.0, "attention_dropout": 0.0, "patch_dropout": 0.0, "drop_path": 0.0,
     "augment": "none", "augment_repeats": 1, "random_erasing": 0.0, "mixup": 0.0, "cutmix": 0.0, "ema": 0.0,
     "precision": "float32", "objective": "classification", "init_from": "none", "teacher": "none",
-    "trainable": "all",
+    "trainable": "all", "drop_path_by_layer": "linear", "random_erasing_fill": "constant", "mix_prob": 1.0,
+    "mix_switch_prob": 0.5,
 }  # fmt: skip
 
 # Versions of code outside the variants. Increase a number when a change alters what the code computes. 1 is neutral.
@@ -36,15 +37,7 @@ NUMERICS = {"encoder": 1, "training": 1, "initialisation": 1}
 def neutral_values(config: Config) -> JsonSettings:
     """Return field name -> neutral value, at which the field is left out. Some values depend on other fields."""
     places = POSITION[config.position].places
-    neutral = {
-        **NEUTRAL,
-        "data_seed": config.seed,
-        "position_at": next(iter(places), ""),
-        "drop_path_by_layer": "linear",
-        "random_erasing_fill": "constant",
-        "mix_prob": 1.0,
-        "mix_switch_prob": 0.5,
-    }
+    neutral = {**NEUTRAL, "data_seed": config.seed, "position_at": next(iter(places), "")}
     # An option of something that is off has no effect, so any value is neutral.
     if not config.drop_path:
         neutral["drop_path_by_layer"] = config.drop_path_by_layer

@@ -339,7 +339,7 @@ class TimmDistortion(RandomDistortion):
     def __init__(self, config: Settings, options: TimmRandAugmentOptions) -> None:
         super().__init__(config, RandAugmentOptions(layers=options.layers))
         self.options = options
-        self.operations = timm_operations(0.45, config.image_shape, options)
+        self.operations = timm_operations(config.image_shape, options)
 
     @classmethod
     def check(cls, config: Settings, options: TimmRandAugmentOptions) -> None:
@@ -439,18 +439,15 @@ def operations_with(
     ]
 
 
-def timm_operations(translation: float, shape: Shape, options: TimmRandAugmentOptions) -> list[Operation]:
-    """Return the identity and the 15 operations of timm's RandAugment, with FINE levels for each strength.
-
-    translation: at strength 10, as a fraction of the side. shape: of the images.
-    """
+def timm_operations(shape: Shape, options: TimmRandAugmentOptions) -> list[Operation]:
+    """Return the identity and the 15 operations of timm's RandAugment, with FINE levels for each strength."""
     rows, columns = shape
     level = torch.arange(options.most * FINE + 1) / (10 * FINE)  # 1: strength 10
     moves = {
         image_ops.shear_x.matrix: 0.3,
         image_ops.shear_y.matrix: 0.3,
-        image_ops.slide_x: translation * columns,
-        image_ops.slide_y: translation * rows,
+        image_ops.slide_x: 0.45 * columns,
+        image_ops.slide_y: 0.45 * rows,
         image_ops.rotate.matrix: 30.0,
     }
     operations = [Operation(image_ops.identity)]

@@ -68,17 +68,13 @@ def find_test_set(name: str, data_dir: Path | None = None) -> TestSet:
         content = manifest(folder, name)
         about = content.about()
         load = partial(load_pack_test, folder, content)
-        return TestSet(
-            content.classes,
-            load,
-            lambda: about.fingerprint,
-            channels=content.channels,
-            label_sets=content.label_sets,
-        )
+        channels = content.channels
+        return TestSet(content.classes, load, lambda: about.fingerprint, about.levels, channels, content.label_sets)
     homes = data_homes(name, data_dir) if NAME.fullmatch(name) else []
-    for home in homes:
-        if home.is_dir():
-            return TestSet(list_images(home).classes, partial(load_folder, home), partial(folder_fingerprint, home))
+    home = next(filter(Path.is_dir, homes), None)
+    if home is not None:
+        listing = tested_images(home)
+        return TestSet(listing.classes, partial(load_files, listing), lambda: describe_images(listing).fingerprint)
     where = searched_folders(name, data_dir)
     raise ConfigError(f"{name}: one of {', '.join(BUILT_IN)}, a pack, or a folder beside the packs ({where})")
 
@@ -95,14 +91,9 @@ def load_pack_test(folder: Path, content: Manifest, shape: Shape, channels: int)
     return images.select(images.index[content.train :])
 
 
-def load_folder(root: Path, shape: Shape, channels: int) -> Images:
-    """Read the test images of a folder; raise ConfigError if the folder or an image is invalid."""
-    raw = read_images(tested_images(root), shape, channels)
+def load_files(listing: Listing, shape: Shape, channels: int) -> Images:
+    raw = read_images(listing, shape, channels)
     return Images(torch.from_numpy(raw.images), torch.from_numpy(raw.labels), raw.test)
-
-
-def folder_fingerprint(root: Path) -> dict[str, str | int]:
-    return describe_images(tested_images(root)).fingerprint
 
 
 def tested_images(root: Path) -> Listing:
