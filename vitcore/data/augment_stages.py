@@ -80,7 +80,10 @@ class RandomFlip(Stage):
             return images.flip(3).where(chosen.view(-1, 1, 1, 1), images)
         images = images.clone()
         places = chosen.nonzero()[:, 0]
-        for some in places if images[0].numel() >= LARGE else [places]:
+        at_once = max(1, len(places))
+        if images[0].numel() >= LARGE:
+            at_once = 1
+        for some in places.split(at_once):
             images[some] = images[some].flip(-1)
         return images
 
@@ -376,7 +379,8 @@ class ThreeDistortions(Distortion):
     def __init__(self, config: Settings, options: ThreeAugmentOptions) -> None:
         super().__init__(config, options)
         self.jitter = options.jitter
-        self.flip = RandomFlip(config, options) if options.flip else None
+        self.flips = options.flip
+        self.flip = RandomFlip(config, options)
         one_of_three: list[image_ops.Operation] = [image_ops.gray, image_ops.solarize, image_ops.gaussian_blur]
         self.operations = list(map(Operation, one_of_three))
 
@@ -390,7 +394,8 @@ class ThreeDistortions(Distortion):
         return torch.cat([flips, operation, radius, ORDERS[order[:, 0]], factors], dim=1)
 
     def apply(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:
-        images = self.flip.apply(images, choices[:, :1], fixed) if self.flip else images
+        if self.flips:
+            images = self.flip.apply(images, choices[:, :1], fixed)
         return super().apply(images, choices[:, 1:], fixed)
 
     def distort(self, images: Tensor, choices: Tensor, fixed: bool) -> Tensor:

@@ -53,9 +53,10 @@ def open_stream(stream: BinaryIO, formats: tuple[str, ...] = IMAGE_FORMATS) -> I
     """Open an image from an open file. Reads the header alone of most formats. Raises the errors of `open_content`."""
     try:
         return Image.open(stream, formats=formats)
+    except UnidentifiedImageError:
+        raise unreadable_error(f"none of {', '.join(formats)}") from None
     except Exception as error:  # Pillow's decoders raise many types, such as DecompressionBombError
-        listed = f"none of {', '.join(formats)}"
-        raise unreadable_error(listed if isinstance(error, UnidentifiedImageError) else error) from None
+        raise unreadable_error(error) from None
 
 
 @dataclass(frozen=True, slots=True)  # there is one for each image

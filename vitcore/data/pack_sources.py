@@ -160,8 +160,11 @@ def find_source(source: str, data_dir: Path | None, tests_alone: bool = False) -
 
 def part_tars(folder: Path) -> dict[str, Path]:
     """Return name -> file for the tars of a folder that are named like a training or test folder, as train.tar."""
-    tars = folder.glob("*.tar") if folder.is_dir() else ()
-    return {tar.stem: tar for tar in sorted(tars) if tar.is_file() and tar.stem.casefold() in (*TRAIN, *TESTS)}
+    return {
+        tar.stem: tar
+        for tar in sorted(folder.glob("*.tar"))
+        if tar.is_file() and tar.stem.casefold() in (*TRAIN, *TESTS)
+    }
 
 
 def from_listing(listing: Listing) -> Source:

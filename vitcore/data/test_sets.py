@@ -70,8 +70,9 @@ def find_test_set(name: str, data_dir: Path | None = None) -> TestSet:
         load = partial(load_pack_test, folder, content)
         channels = content.channels
         return TestSet(content.classes, load, lambda: about.fingerprint, about.levels, channels, content.label_sets)
-    homes = data_homes(name, data_dir) if NAME.fullmatch(name) else []
-    home = next(filter(Path.is_dir, homes), None)
+    home = None
+    if NAME.fullmatch(name):
+        home = next(filter(Path.is_dir, data_homes(name, data_dir)), None)
     if home is not None:
         listing = tested_images(home)
         return TestSet(listing.classes, partial(load_files, listing), lambda: describe_images(listing).fingerprint)

@@ -157,8 +157,10 @@ def listing_of(parts: Mapping[str, SplitImages], origin: str) -> Listing:
         images = [images[place] for place in order]
         labels = labels[order]
         train, test = np.split(np.arange(len(images)), [len(train)])
-    if not len(train) or not len(test):
-        raise ValueError(f"the split {next(iter(parts)) if not len(train) else list(parts)[-1]} has no images")
+    splits = list(parts)
+    for split, indices in ((splits[0], train), (splits[-1], test)):
+        if not len(indices):
+            raise ValueError(f"the split {split} has no images")
     header = "\0".join(classes).encode("utf-8", "surrogateescape") + labels.tobytes() + str(len(train)).encode()
     return Listing(images, labels, classes, train, test, tuple(parts), origin, header)
 
