@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from results.figures import frame, plots
 from results.figures.kinds import intervals
 from results.figures.page import wrap_text
-from results.statistics import scaling
+from results.statistics import best_sizes, scaling
 from results.store.schemas.metrics import metric_by_name
 from results.style import COLUMN, Style, use_style
 from results.tables import study_table
@@ -145,7 +145,7 @@ def test_a_fit_of_few_seeds_says_so_and_one_of_fewer_than_three_is_not_drawn() -
 def test_best_sizes_are_diamonds_and_no_fit_is_drawn_before_there_are_seeds() -> None:
     study = complete("isoflop")
     left, right = draw_figure(study).axes
-    best = [profile.optimum for profile in scaling.profiles_of(study)["width"]]
+    best = [profile.optimum for profile in best_sizes.profiles_of(study)["width"]]
     for ax, place in ((left, "get_xdata"), (right, "get_ydata")):
         diamonds = [mark for mark in lines_of(ax, 1) if mark.get_marker() == "D"]
         assert np.concatenate([getattr(mark, place)() for mark in diamonds]) == pytest.approx(best)
