@@ -142,21 +142,23 @@ def escape_markdown(text: str) -> str:
 
 SUPERSCRIPT = r"\textsuperscript{{{}}}"
 ONE_COLUMN = 6  # the most columns that fit one text column of a two-column paper
-LATEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "±": r"$\pm$",
-    "–": "--",
-    "†": r"\dag{}",
-    "‡": r"\ddag{}",
-    "×": r"$\times$",
-    "−": "$-$",
-    **{special: f"\\{special}" for special in "&%$#_{}"},
-}
+LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        "±": r"$\pm$",
+        "–": "--",
+        "†": r"\dag{}",
+        "‡": r"\ddag{}",
+        "×": r"$\times$",
+        "−": "$-$",
+        **{special: f"\\{special}" for special in "&%$#_{}"},
+    }
+)
 
 
 def latex(grid: Grid) -> str:
@@ -207,7 +209,7 @@ def latex_groups(grid: Grid) -> list[str]:
 
 
 def escape_latex(text: str) -> str:
-    escaped = "".join(LATEX.get(character, character) for character in " ".join(text.split()))
+    escaped = " ".join(text.split()).translate(LATEX)
     return re.sub(r"(?<![\w.=-])-(?=\d)", "$-$", escaped)
 
 

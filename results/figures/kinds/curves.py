@@ -37,7 +37,10 @@ def draw(study: StudyResults, table: Table, figure: Figure, x: str) -> list[str]
     (ax,) = add_panels(figure, 1, 2.9)
     lines, tuned, notes = draw_arms(study, frame, ax, x)
     if not tuned:
-        add_series_entries(lines, ax)
+        for _, rows in lines.groupby("series", sort=False):
+            if len(rows) > 1:
+                rows = rows.assign(dash="-")
+            plots.add_legend_line(ax, rows, plots.legend_entry(rows).removesuffix(" (baseline)"), markersize=SMALL)
         if study.plan.curves:
             add_dash_entries(lines, ax, f"{plots.axis_name(x_setting(study.plan))} ")
     draw_legend(ax)
@@ -163,13 +166,6 @@ def draw_training_curves(frame: pd.DataFrame, history: pd.DataFrame, ax: Axes, m
     plots.set_metric_axis(ax, metric, drawn, empty="no evaluation yet")
     if evaluations.empty:
         ax.set_xticks([])
-
-
-def add_series_entries(frame: pd.DataFrame, ax: Axes) -> None:
-    for _, rows in frame.groupby("series", sort=False):
-        if len(rows) > 1:
-            rows = rows.assign(dash="-")
-        plots.add_legend_line(ax, rows, plots.legend_entry(rows).removesuffix(" (baseline)"), markersize=SMALL)
 
 
 def add_dash_entries(frame: pd.DataFrame, ax: Axes, of: str = "") -> None:

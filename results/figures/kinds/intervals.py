@@ -76,16 +76,14 @@ def set_height(figure: Figure, frame: pd.DataFrame) -> bool:
     least = max([DENSE_ROW, *(text_height(name, current_style().text) for name in wrapped_names(frame))])
     if is_narrow(figure):
         row = NARROW_ROW
-        least = dense_narrow_row(frame)
+        least = NARROW_ROW
+        small = current_style().small
+        widths = [text_width(r.label, small * BOLD) + text_width(short_verdict(r), small) for r in rows_of(frame)]
+        if max(widths) < COLUMN - HANDLE:
+            least = NARROW_DENSE_ROW
     dense = least < row and len(frame) * row > MOST
     figure.set_figheight(FRAME + len(frame) * (least if dense else row))
     return dense
-
-
-def dense_narrow_row(frame: pd.DataFrame) -> float:
-    size = current_style().small
-    widths = [text_width(row.label, size * BOLD) + text_width(short_verdict(row), size) for row in rows_of(frame)]
-    return NARROW_DENSE_ROW if max(widths) < COLUMN - HANDLE else NARROW_ROW
 
 
 def marks_note(frame: pd.DataFrame, ax: Axes) -> str:

@@ -640,7 +640,7 @@ class Plan(Schema):
     @model_validator(mode="after")
     def check_names(self) -> "Plan":
         """Raise ValueError if a named entry is missing, or two share a name. A stage comes after its parent."""
-        arms = {arm.name for arm in self.arms}
+        arms = self.arms_by_name
         earlier: set[str] = set()
         for entry in self.entries:
             if entry.parent and entry.parent not in earlier:
