@@ -57,7 +57,8 @@ def with_seal(studies: Sequence[StudyResults], file: Path | None) -> list[StudyR
     seal = seals.read_file(file)
     sealed = [replace(study, plan=seals.with_seals(study.plan, [seal])) for study in studies]
     if all(seal not in study.plan.seals for study in sealed):
-        raise ValueError(f"--seal {file}: seals {seal.declaration.plan}, of which no trial is here")
+        plan = seal.declaration.plan
+        raise ValueError(f"--seal {file}: is the seal of {plan}, and these results have none of its trials")
     return sealed
 
 

@@ -104,7 +104,8 @@ def test_a_seal_of_the_time_after_the_first_result_does_not_precede_it(
     assert BEFORE not in output
     other = later.declaration.model_copy(update={"arms": {}})
     (tmp_path / "other.json").write_bytes(seals.seal_bytes(later.model_copy(update={"declaration": other})))
-    assert "--seal other.json: seals s@r, of which no trial is here" in refusal(ablate, "table", "--seal", "other.json")
+    message = "--seal other.json: is the seal of s@r, and these results have none of its trials"
+    assert message in refusal(ablate, "table", "--seal", "other.json")
 
 
 def test_other_code_is_named(sealed: Path) -> None:
