@@ -2,19 +2,7 @@
 
 The array's tag is in its job name and comment. So the queue shows whether SLURM has the job, even if sbatch fails or
 prints no job id. The script is complete before sbatch is called, and survives the process that calls it.
-
-submitit's LocalExecutor runs tasks on this machine (slurm.local). Its SlurmExecutor is not used here. In its public
-interface (1.5.4):
-
-- `submit` and `map_array` name each task's payload by its job id, after sbatch. If a launcher is killed meanwhile, or a
-  site's sbatch fails after slurmctld accepted the job, the tasks find no payload and fail.
-- The id is the first number after the word job, also in a site's banner. sbatch has no timeout and gets the whole
-  environment, which SLURM stores.
-- No script can be rendered without submitting it: neither `sbatch --test-only` nor `--dry-run` are possible.
-- `--signal` can be replaced (`additional_parameters`), but not left out.
-
-An executor that writes payloads under a name of its own before sbatch, and can return its script, would do for this
-module. docs/how-to/for-admins.md says what to send upstream.
+docs/how-to/for-admins.md says why submitit's SlurmExecutor does not do.
 """
 
 import re
@@ -60,8 +48,7 @@ class JobArray:
 def submit(array: JobArray) -> int:
     """Write an array's script into its folder, submit it and return the job id.
 
-    Raises Refused if SLURM rejects the array, or Unreachable if it is unknown whether SLURM has it. Raises the errors
-    of `script`, and OSError if writing fails.
+    Raises Refused if SLURM rejects the array, or Unreachable if it is unknown whether SLURM has it.
     """
     write_script(array)
     try:
@@ -80,10 +67,7 @@ def submit(array: JobArray) -> int:
 
 
 def run(array: JobArray, seconds: float) -> None:
-    """Submit an array and return when its tasks have ended, whatever their status. Raises the errors of `submit`.
-
-    Raises Unreachable after `seconds`.
-    """
+    """Submit an array and return when its tasks have ended, however. Raises Unreachable after `seconds`."""
     write_script(array)
     try:
         ask("sbatch", "--wait", str(array.script), timeout=seconds)
@@ -123,7 +107,10 @@ def find_in_queue(tag: str, problem: str) -> int:
 def script(array: JobArray) -> str:
     """Return the script that `submit` passes to sbatch. Raises ValueError if a name or the folder is not allowed."""
     require_folder(array.folder)
-    directives = [f"#SBATCH {quoted_option(word)}" for word in values.option_words(sbatch_options(array))]
+    directives = []
+    for word in values.option_words(sbatch_options(array)):
+        name, sign, value = word.partition("=")
+        directives.append(f"#SBATCH {name}{sign}{value and shlex.quote(value)}")
     return "\n".join(["#!/bin/bash", *directives, "", *setup_lines(array), "", command(array), ""])
 
 
@@ -132,12 +119,6 @@ def setup_lines(array: JobArray) -> list[str]:
     exports = [f"export {name}={shlex.quote(value)}" for name, value in array.profile.environment.items()]
     path = f"export PYTHONPATH={shlex.quote(str(array.code))}${{PYTHONPATH:+:$PYTHONPATH}} PYTHONSAFEPATH=1"
     return [*exports, *array.profile.setup, path]
-
-
-def quoted_option(word: str) -> str:
-    """Return `--name=value` with the value quoted."""
-    name, sign, value = word.partition("=")
-    return name + sign + (value and shlex.quote(value))
 
 
 def sbatch_options(array: JobArray) -> dict[str, object]:

@@ -1,11 +1,8 @@
-"""Execution of SLURM's commands, and classification of their failures.
+"""Execution of SLURM's commands, without a shell and with a timeout, and classification of their failures.
 
-The commands run without a shell, with a timeout and with a selection of this process's environment variables.
-
-sbatch exports the whole environment, and SLURM stores it, including passwords and keys. The option `--export=NONE`
-and lists of names do not help: both start a login shell on the node, which may fail, and srun then starts without PATH.
-So sbatch itself is run with a selection of the variables. The selection also leaves out the variables of a surrounding
-job, and variables that change the output of SLURM's commands, such as SBATCH_* and SQUEUE_FORMAT.
+sbatch exports the whole environment, and SLURM stores it, including passwords and keys. `--export=NONE` and lists of
+names do not help: both start a login shell on the node, which may fail, and srun then starts without PATH. So sbatch
+itself is run with a selection of the variables, without those of a surrounding job and such as SQUEUE_FORMAT.
 """
 
 import os
@@ -56,10 +53,7 @@ NO_ANSWER = re.compile(
 
 
 def ask(*command: str, text: str = "", timeout: float = TIMEOUT) -> subprocess.CompletedProcess[str]:
-    """Run a SLURM command and return the finished process with its output.
-
-    text: standard input. timeout: in seconds. Raises NoSlurm, Unreachable (also after the timeout) or Refused.
-    """
+    """Run a SLURM command with `text` as input. Raises NoSlurm, Unreachable (also after the timeout) or Refused."""
     try:
         done = subprocess.run(
             command,
@@ -87,20 +81,15 @@ def slurm_variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 def failure(command: str, complaint: str) -> ValueError:
     """Return the exception for a failed command: NoSlurm, Unreachable or Refused. complaint: the error output."""
-    message = sentence(complaint) or "no reason given"
+    lines = complaint.splitlines()
+    messages = [line for line in lines if OWN.search(line)]
+    parts = [OWN.split(line)[-1].strip() for line in messages or lines]  # all lines if none is SLURM's
+    message = "; ".join(dict.fromkeys(filter(None, parts))) or "no reason given"
     if ABSENT.search(message):
         return NoSlurm(f"SLURM is not configured here: {command} says '{message}'")
     if NO_ANSWER.search(message):
         return Unreachable(f"SLURM does not answer: {command} says '{message}'")
     return Refused(message)
-
-
-def sentence(complaint: str) -> str:
-    """Return SLURM's messages in a command's standard error, or all its lines if none is SLURM's, as one line."""
-    lines = complaint.splitlines()
-    messages = [line for line in lines if OWN.search(line)]
-    parts = [OWN.split(line)[-1].strip() for line in messages or lines]
-    return "; ".join(dict.fromkeys(filter(None, parts)))
 
 
 def cluster_name(timeout: float = TIMEOUT) -> str:

@@ -10,10 +10,7 @@ from slurm.arrays import JobArray, setup_lines
 
 
 def start(array: JobArray) -> int:
-    """Start one task of an array on this machine and return the id of its process. Its time limit is the profile's.
-
-    submitit's files, a payload that names function and arguments among them, are this user's alone.
-    """
+    """Start one task of an array on this machine and return the id of its process. submitit's files are private."""
     logs = array.folder / "logs"
     logs.mkdir(mode=0o700, parents=True)
     # -P: the task imports the copied code and not files of its working directory

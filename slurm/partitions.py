@@ -38,7 +38,7 @@ def nodes() -> list[Nodes]:
 
 
 def states(names: Iterable[str]) -> list[str]:
-    """Return node counts by state in some partitions, or in all, such as ['2 drained']. Raises the errors of `ask`."""
+    """Return node counts by state in some partitions, such as ['2 drained']."""
     answer = ask("sinfo", "--noheader", f"--partition={','.join(names)}", f"--format=%D{FIELD}%T").stdout
     return [line.strip().replace(FIELD, " ") for line in answer.splitlines() if FIELD in line]
 
@@ -90,7 +90,7 @@ def seconds(span: str) -> int | None:
 
 
 def duration_text(of_seconds: int) -> str:
-    """Return a number of seconds in SLURM's format of durations, such as '1-02:30:00' or '4:00:00'."""
+    """Return a number of seconds in SLURM's format, such as '1-02:30:00' or '4:00:00'."""
     days, rest = divmod(of_seconds, 86400)
     hours, rest = divmod(rest, 3600)
     clock = f"{rest // 60:02}:{rest % 60:02}"

@@ -1,8 +1,8 @@
 """A check before a submission: whether SLURM accepts the jobs of a profile, by `sbatch --test-only`.
 
 The test is stricter than sbatch, which also queues a job if all fitting nodes are drained or reserved. So a refusal
-because of nodes is a warning, unless no node could ever satisfy the profile. A refusal because the user has too many
-jobs in the queue is ignored. SLURM accepts jobs that exceed a partition's time limit, but never starts them.
+because of nodes is a warning, unless no node could ever satisfy the profile. SLURM accepts jobs that exceed a
+partition's time limit, but never starts them.
 """
 
 import re
@@ -22,10 +22,7 @@ MEGABYTES = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
 
 
 def check(profile: Profile) -> str:
-    """Return a warning if SLURM could start no job of the profile now, or "" if SLURM accepts the job.
-
-    Raises the errors of `ask`, and Refused with what SLURM offers if the job can never start.
-    """
+    """Return a warning if SLURM could start no job now, or "". Raises Refused if it never can."""
     groups = partitions.nodes()
     nodes = partitions.partition_nodes(profile.partition, groups)
     unmet = [unmet_setting(profile, some) for some in nodes]
@@ -39,7 +36,9 @@ def check(profile: Profile) -> str:
         states = ", ".join(partitions.states(dict.fromkeys(some.partition for some in nodes)))
         return f"SLURM could start no such job now ('{refusal}'; nodes: {states}): it waits until that changes"
     names = quoted_names(some.partition for some in groups)
-    raise Refused(f"SLURM says '{refusal}' to a job of the profile ({settings_text(profile)}); partitions: {names}")
+    fields = profile.model_dump(include={"partition", "account", "qos", "constraint", "time"}, exclude_none=True)
+    words = [word.removeprefix("--") for word in option_words({**fields, **profile.extra})]
+    raise Refused(f"SLURM says '{refusal}' to a job of the profile ({' '.join(words)}); partitions: {names}")
 
 
 def check_helper(profile: Profile) -> None:
@@ -60,13 +59,6 @@ def test_only(profile: Profile) -> str:
         if not (WOULD_START.search(str(refusal)) or FULL.search(str(refusal))):
             return str(refusal)
     return ""
-
-
-def settings_text(profile: Profile) -> str:
-    """Return the settings that SLURM may refuse by name, such as 'partition=gpu account=lab'."""
-    fields = profile.model_dump(include={"partition", "account", "qos", "constraint", "time"}, exclude_none=True)
-    words = option_words({**fields, **profile.extra})
-    return " ".join(word.removeprefix("--") for word in words)
 
 
 def unmet_setting(profile: Profile, nodes: Nodes) -> str:

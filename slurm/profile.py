@@ -1,13 +1,8 @@
 """Profiles: YAML files in which a user states what to request from a SLURM cluster.
 
-    partition: gpu
-    gpus: 1
-    time: 4:00:00
-    setup: [module load cuda]
-
 The node runs the shell lines of `setup` before each job. `container` is a command that precedes Python. Its words and
 the values of `environment` are quoted, so that no shell expands them. All other fields must match narrow patterns, so
-that no value can add an option, a command or a path. The code is the same for all clusters.
+that no value can add an option, a command or a path.
 """
 
 import json
@@ -22,23 +17,8 @@ from pydantic import Field, field_validator, model_validator
 
 from commonfloor.messages import joined_names, one_line
 from commonfloor.options import Options
-from slurm import partitions
+from slurm import partitions, values
 from slurm.partitions import Nodes, duration_text
-from slurm.values import (
-    FEATURES,
-    SBATCH,
-    SIZE,
-    SRUN,
-    WORD,
-    SlurmOptions,
-    checked_options,
-    list_pattern,
-    matches,
-    quoted_names,
-    quoted_value,
-    require,
-    require_printable,
-)
 
 ENDS = r"(after|afterany|afterok|afternotok)(:\d+(_\d+)?)+"
 CLOCK = r"\d\d?:\d\d(:\d\d)?"
@@ -47,15 +27,15 @@ Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
 # field -> (pattern, meaning)
 TEXT = {
-    "partition": (list_pattern(WORD), "the name of a partition, or several with commas"),
-    "account": (WORD, "the name of an account"),
-    "qos": (WORD, "the name of a quality of service"),
+    "partition": (values.list_pattern(values.WORD), "the name of a partition, or several with commas"),
+    "account": (values.WORD, "the name of an account"),
+    "qos": (values.WORD, "the name of a quality of service"),
     "gpu_type": (r"[A-Za-z0-9_][\w.-]*", "a type of GPU as SLURM calls it, as in a100"),
-    "memory": (SIZE, "a number and one of K M G T, as in 16G"),
-    "constraint": (FEATURES, "features of nodes, as in a100&ib"),
+    "memory": (values.SIZE, "a number and one of K M G T, as in 16G"),
+    "constraint": (values.FEATURES, "features of nodes, as in a100&ib"),
     "checkpoints": (r"(/|~/)[\w./+@=,-]*", "an absolute folder, without blanks"),
     "data_dir": (r"(/|~/)[\w./+@=,-]*", "an absolute folder, without blanks"),
-    "dependency": (list_pattern(ENDS), "ends of other jobs, as in afterok:1234"),
+    "dependency": (values.list_pattern(ENDS), "ends of other jobs, as in afterok:1234"),
     "begin": (BEGIN, "a time, as in 20:00, 2030-01-31T20:00 or now+2hours"),
     "comment": (r"[A-Za-z0-9_][\w .:=@/+-]*", "letters, digits, blanks and . : = @ / + - _"),
 }
@@ -88,8 +68,8 @@ class Profile(Options):
     dependency: str | None = None  #: Dependencies of the submitted jobs on other jobs, such as `afterok:1234`.
     begin: str | None = None  #: Earliest start of the submitted jobs, such as `20:00` or `now+2hours`.
     comment: str | None = None  #: Text after the submission's tag in the comment of each job.
-    extra: SlurmOptions = {}  #: Further options of `sbatch`, such as `mail-type: END`.
-    srun: SlurmOptions = {}  #: Options of `srun`, such as `cpu-bind: cores`.
+    extra: values.SlurmOptions = {}  #: Further options of `sbatch`, such as `mail-type: END`.
+    srun: values.SlurmOptions = {}  #: Options of `srun`, such as `cpu-bind: cores`.
     #: What the helper jobs request instead of one core, 2 GB and 15 minutes. `none`: there are no helper jobs.
     helper: dict[str, Any] | Literal["none"] = {}
     checkpoints: str | None = None  #: Folder of checkpoints. By default, the run directory.
@@ -116,47 +96,44 @@ class Profile(Options):
     @classmethod
     def _word(cls, value: str | None, about: Any) -> str | None:
         if value is not None:
-            require(about.field_name, value, *TEXT[about.field_name])
+            values.require(about.field_name, value, *TEXT[about.field_name])
         return value
 
     @field_validator("setup", mode="before")
     @classmethod
     def _setup(cls, lines: object) -> tuple[str, ...]:
         if not isinstance(lines, list | tuple) or not all(isinstance(line, str) for line in lines):
-            raise ValueError(f"setup={quoted_value(lines)}: a list of shell lines")
+            raise ValueError(f"setup={values.quoted_value(lines)}: a list of shell lines")
         for line in lines:
-            require_printable("setup", line, "one shell line an entry, without tabs or control characters")
+            values.require_printable("setup", line, "one shell line an entry, without tabs or control characters")
             if line.lstrip().startswith("#"):
-                raise ValueError(f"setup={quoted_value(line)}: no comments (SLURM reads #SBATCH lines as options)")
+                shown = values.quoted_value(line)
+                raise ValueError(f"setup={shown}: no comments (SLURM reads #SBATCH lines as options)")
         return tuple(lines)
 
     @field_validator("environment", mode="before")
     @classmethod
-    def _environment(cls, values: object) -> dict[str, str]:
-        if not isinstance(values, dict):
-            raise ValueError(f"environment={quoted_value(values)}: names and values")
-        return {name: exported_value(name, value) for name, value in values.items()}
-
-    @field_validator("time")
-    @classmethod
-    def _time(cls, value: str | int) -> str | int:
-        in_seconds(value)
-        return value
-
-    @field_validator("container")
-    @classmethod
-    def _container(cls, value: str | None) -> str | None:
-        if value is not None:
-            container_words(value)
-        return value
+    def _environment(cls, variables: object) -> dict[str, str]:
+        if not isinstance(variables, dict):
+            raise ValueError(f"environment={values.quoted_value(variables)}: names and values")
+        return {name: exported_value(name, value) for name, value in variables.items()}
 
     @field_validator("extra", "srun", mode="before")
     @classmethod
-    def _options(cls, values: object, about: Any) -> SlurmOptions:
-        return checked_options(about.field_name, {"extra": SBATCH, "srun": SRUN}[about.field_name], values)
+    def _options(cls, options: object, about: Any) -> values.SlurmOptions:
+        allowed = {"extra": values.SBATCH, "srun": values.SRUN}[about.field_name]
+        return values.checked_options(about.field_name, allowed, options)
 
     @model_validator(mode="after")
-    def _check_combinations(self) -> "Profile":
+    def _check(self) -> "Profile":
+        in_seconds(self.time)
+        if self.container is not None:
+            container_words(self.container)
+        if self.helper and self.helper != "none":
+            try:
+                Profile(**{"gpus": 0, **self.helper})
+            except ValueError as error:
+                raise ValueError(f"helper: {error}") from None
         if self.gpu_type and not self.gpus:
             raise ValueError(f"gpu_type={self.gpu_type} with gpus=0: leave it out, or ask for a GPU")
         if re.search(r"\bgpu\b", str(self.extra.get("gres", ""))):
@@ -165,16 +142,6 @@ class Profile(Options):
         if len(shares) + bool(self.memory) > 1:
             raise ValueError(f"extra.{shares[0]}={self.extra[shares[0]]}: only one of memory, mem-per-cpu, mem-per-gpu")
         return self
-
-    @field_validator("helper")
-    @classmethod
-    def _helper(cls, value: Any) -> Any:
-        if value and value != "none":
-            try:
-                cls(**{"gpus": 0, **value})
-            except ValueError as error:
-                raise ValueError(f"helper: {error}") from None
-        return value
 
     @property
     def helper_profile(self) -> "Profile":
@@ -197,7 +164,6 @@ class Profile(Options):
 
     @property
     def prefix(self) -> tuple[str, ...]:
-        """The words of the command `container`, or () without a container."""
         if self.container is None:
             return ()
         return container_words(self.container)
@@ -222,41 +188,38 @@ def container_words(container: str) -> tuple[str, ...]:
     """Return the words of a container's command. Raises ValueError if it begins with an option or cannot be split."""
     meaning = "a command and its options, as in 'apptainer exec --nv /images/torch.sif'"
     try:
-        words = shlex.split(require_printable("container", container, meaning))
+        words = shlex.split(values.require_printable("container", container, meaning))
     except ValueError:
         words = []
     if not words or words[0].startswith("-"):
-        raise ValueError(f"container={quoted_value(container)}: {meaning}")
+        raise ValueError(f"container={values.quoted_value(container)}: {meaning}")
     return tuple(words)
 
 
 def in_seconds(time: str | int) -> int:
-    """Return a time limit in seconds. Raises ValueError if it is not allowed.
-
-    time: minutes, or text such as '4:00:00' or '2-00:00:00' (with days).
-    """
+    """Return a time limit in seconds. time: minutes, or text such as 4:00:00. Raises ValueError if not allowed."""
     meaning = "hours:minutes:seconds as in 4:00:00, with days as in 2-00:00:00, or a number of minutes"
     if isinstance(time, int):
         seconds = time * 60
     elif TIME.fullmatch(time):
         seconds = partitions.seconds(time) or 0
     else:
-        raise ValueError(f"time={quoted_value(time)}: {meaning}")
+        raise ValueError(f"time={values.quoted_value(time)}: {meaning}")
     if not 60 <= seconds <= 366 * 86400:
-        raise ValueError(f"time={quoted_value(time)}: at least a minute and at most a year")
+        raise ValueError(f"time={values.quoted_value(time)}: at least a minute and at most a year")
     return seconds
 
 
 def exported_value(name: object, value: object) -> str:
     """Return the value of an environment variable as text. Raises ValueError if its name or value is not allowed."""
-    key = f"environment.{quoted_value(name)}"
+    key = f"environment.{values.quoted_value(name)}"
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,99}", name, re.ASCII):
         raise ValueError(f"unknown name '{key}': letters, digits and _, 100 at most")
     if name.startswith(OURS):
         raise ValueError(f"{key}: names that start with {', '.join(OURS)} are SLURM's and submitit's own")
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"{key}={quoted_value(value)}: a string or a number")
-    return require_printable(key, str(value), "one line without control characters")
+        raise ValueError(f"{key}={values.quoted_value(value)}: a string or a number")
+    return values.require_printable(key, str(value), "one line without control characters")
 
 
 # -- the files of profiles ---------------------------------------------------------------------------------------------
@@ -268,10 +231,9 @@ def folder() -> Path:
 
 
 def path_to_write(name: str) -> Path:
-    """Return the path for a new profile called `name`. Raises ValueError if the name is invalid."""
     if name.endswith((".yaml", ".yml")):
-        raise ValueError(f"profile {quoted_value(name)}: a name without its ending, or --out FILE")
-    require("profile", name, WORD, "a name of letters, digits and . _ @ + -")
+        raise ValueError(f"profile {values.quoted_value(name)}: a name without its ending, or --out FILE")
+    values.require("profile", name, values.WORD, "a name of letters, digits and . _ @ + -")
     return folder() / f"{name}.yaml"
 
 
@@ -280,16 +242,15 @@ def is_known(name: str) -> bool:
 
 
 def find_profile(name_or_file: str) -> Path:
-    """Return the file of a profile that is given by name or path. Raises ValueError if it does not exist."""
     if "/" in name_or_file or name_or_file.endswith((".yaml", ".yml")):
         path = Path(os.path.expanduser(name_or_file))
         if not os.path.isfile(path):  # also False for an impossible file name, where Path.is_file raises
-            raise ValueError(f"profile {quoted_value(name_or_file)}: there is no such file")
+            raise ValueError(f"profile {values.quoted_value(name_or_file)}: there is no such file")
         return path
     files = {file.stem: file for file in folder().glob("*.yaml")}
     if name_or_file not in files:
         names = joined_names(sorted(files)) or "none yet (ablate profile init NAME)"
-        raise ValueError(f"profile {quoted_value(name_or_file)}: not in {folder()}: {names}")
+        raise ValueError(f"profile {values.quoted_value(name_or_file)}: not in {folder()}: {names}")
     return files[name_or_file]
 
 
@@ -319,17 +280,8 @@ time: {time}  # of one job; longer trials go on in the next
 """
 
 
-def cluster_draft() -> str:
-    """Return the draft of a profile for this cluster and user, made from SLURM's answers, for the user to correct."""
-    return draft(partitions.nodes())
-
-
 def draft(groups: Sequence[Nodes]) -> str:
-    """Return the draft of a profile, as commented YAML.
-
-    The draft requests nodes of one group in an open partition. Groups with GPUs are preferred, then groups of the
-    default partition, then the largest group. Raises ValueError if no partition is open.
-    """
+    """Return the draft of a profile as commented YAML, for nodes of an open partition: with GPUs, default, many."""
     opened = [nodes for nodes in groups if nodes.open]
     if not opened:
         raise ValueError("SLURM has no partition that takes jobs: sinfo shows none that is up")
@@ -338,13 +290,13 @@ def draft(groups: Sequence[Nodes]) -> str:
     share = max(1, best.gpu_count())  # jobs that fit on a node
     return DRAFT.format(
         offers="\n".join(f"#   {partitions.description(nodes)}" for nodes in opened),
-        partition=json.dumps(best.partition) if matches(best.partition, WORD) else "",
+        partition=json.dumps(best.partition) if values.matches(best.partition, values.WORD) else "",
         gpus=min(1, best.gpu_count()),
-        types=quoted_names(best.gpus),
+        types=values.quoted_names(best.gpus),
         cpus=max(1, min(MOST_CPUS, best.cpus // share)),
         all_cpus=best.cpus,
         memory=max(1, min(MOST_GIGABYTES, gigabytes // share)),
         all_memory=gigabytes,
         time=duration_text(min(LONGEST, best.limit or LONGEST)),
-        features=quoted_names(best.features),
+        features=values.quoted_names(best.features),
     )

@@ -1,10 +1,7 @@
 """Jobs of this suite in SLURM's queue and accounting: functions that find, release and cancel them.
 
-Unless a docstring says otherwise, all functions that ask SLURM raise Unreachable if it does not answer. They raise
-NoSlurm if this machine has no SLURM.
-
-A job of this suite is identified by its tag, which ends the job's name. A job id does not identify a job for long,
-because SLURM may lose accepted jobs and reuse their ids.
+A job is identified by its tag, which ends the job's name. A job id does not identify a job for long, because SLURM may
+lose accepted jobs and reuse their ids.
 """
 
 import os
@@ -29,8 +26,6 @@ STATES = "BF,CA,CD,DL,F,NF,OOM,PD,PR,R,RQ,S,TO"  # all: without a list, sacct le
 
 @dataclass(frozen=True)
 class QueuedJob:
-    """A job or an array task in the queue."""
-
     job_id: int
     index: int | None  # index in the job array, or None for a job outside an array
     tag: str
@@ -67,10 +62,7 @@ def is_held(reason: str) -> bool:
 
 
 def jobs(*prefixes: str, ended: bool = False, timeout: float = TIMEOUT, users: Collection[int] = ()) -> list[QueuedJob]:
-    """Return the queued jobs and array tasks of users whose tag starts with one of `prefixes`.
-
-    ended: whether to include ended jobs that SLURM still lists. users: ids of the users; () for this user.
-    """
+    """Return queued jobs and array tasks whose tag starts with one of `prefixes`. users: ids; () for this user."""
     options = [f"--user={','.join(map(str, sorted(users or [os.getuid()])))}"]
     if ended:
         options.append("--states=all")
@@ -101,10 +93,9 @@ def find_tag(name: str, prefixes: tuple[str, ...]) -> str:
 
 
 def records(options: Sequence[str], timeout: float) -> list[str]:
-    """Return squeue's records of jobs, one string per job or array task.
+    """Return squeue's records, one string per job or array task, without other output such as a banner.
 
-    options: further arguments of squeue. Other output, such as a banner of a site's wrapper around squeue, is left out.
-    Also raises Unreachable if squeue's header is missing, because a failed wrapper would look like an empty queue.
+    Raises Unreachable if squeue's header is missing, because a failed wrapper would look like an empty queue.
     """
     form = RECORD + "".join(word + FIELD for word in SQUEUE)
     try:
@@ -175,7 +166,6 @@ def cancel(*prefixes: str) -> int:
 
 
 def cancel_task(job_id: int, index: int) -> None:
-    """Cancel a task of a job array, if it is there still."""
     with suppress(Refused):
         ask("scancel", f"{job_id}_{index}")
 
@@ -183,8 +173,7 @@ def cancel_task(job_id: int, index: int) -> None:
 def own_job_cancelled() -> bool:
     """Return whether scancel ended the job of this process.
 
-    SLURM sends the same signals for scancel, preemption, the time limit and a requeue. slurmctld distinguishes them at
-    once, with or without accounting. Raises the errors of `ask`.
+    SLURM sends the same signals for scancel, preemption, the time limit and a requeue. slurmctld distinguishes them.
     """
     job = os.environ["SLURM_JOB_ID"]
     if "SLURM_ARRAY_JOB_ID" in os.environ:  # whose id may be the task's own
@@ -194,10 +183,9 @@ def own_job_cancelled() -> bool:
 
 
 def shows_scancel(shown: dict[str, str], starts: str) -> bool:
-    """Return whether the output of `scontrol show job` shows that scancel ended the job.
+    """Return whether fields of `scontrol show job` show that scancel ended the job. starts: its restarts before.
 
-    shown: fields of the output. starts: number of restarts of the job when this process started. Other causes are
-    visible. A time limit or a lost node sets Reason, preemption sets PreemptTime, and a requeue increments Restarts.
+    A time limit or a lost node sets Reason, preemption sets PreemptTime, and a requeue increments Restarts.
     """
     ended = shown.get("JobState") in ("CANCELLED", "COMPLETING")
     unasked = shown.get("PreemptTime", "None") == "None" and shown.get("Restarts", "0") == starts

@@ -1,7 +1,6 @@
 """The program that a job runs on a node: `python -m slurm.task CODE FUNCTION ARGUMENT...`.
 
-FUNCTION is 'module:name'. It is called with the arguments and returns the exit status. CODE is the folder that this
-program must be imported from. If it is gone, Python may find other code.
+FUNCTION is 'module:name', and CODE the folder that this program must be imported from, as no other code may run.
 """
 
 import importlib

@@ -1,7 +1,6 @@
-r"""The values that a profile may have, checked before they reach a batch script.
+"""The values that a profile may have, checked before they reach a batch script.
 
-The patterns allow less than the shell and sbatch do. They exclude white space, quotes, `$`, `%`, `\`, `;`, newlines,
-control characters and a leading `-`, so that no value adds an option or a command. `matches` refuses `..` as well.
+The patterns allow less than the shell and sbatch do, and no leading `-`, so that no value adds an option or a command.
 """
 
 import re
@@ -74,7 +73,7 @@ def checked_options(key: str, allowed_names: Collection[str], values: object) ->
 
 
 def option_words(options: Mapping[str, object]) -> list[str]:
-    """Return the words of a command line for options, such as `--nice=10`. A switch that is off is negated or left."""
+    """Return the words of a command line, such as `--nice=10`. A switch that is off is negated or left out."""
     words = []
     for name, value in options.items():
         if value is True:
@@ -97,5 +96,4 @@ def quoted_value(value: object) -> str:
 
 
 def quoted_names(names: Iterable[str]) -> str:
-    """Return the names as in `quoted_value`, without duplicates and separated by commas, for an error message."""
     return ", ".join(dict.fromkeys(quoted_value(name) for name in names))

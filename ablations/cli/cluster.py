@@ -16,7 +16,8 @@ from ablations.cluster import submit as submitting
 from ablations.cluster.campaign import device
 from ablations.jobs import jobs
 from ablations.planning import estimate
-from slurm.profile import cluster_draft, path_to_write
+from slurm.partitions import nodes
+from slurm.profile import draft, path_to_write
 
 
 def submit(
@@ -124,7 +125,7 @@ def init_profile(
     path = path_to_write(name) if name else out
     if path and path.exists():
         raise ValueError(f"{path}: exists already")
-    text = cluster_draft()
+    text = draft(nodes())
     if path is None:
         print(text)
     else:

@@ -124,9 +124,7 @@ BANNER = 'echo "** Maintenance on 12/24: job 99 and all others end; quota=12 **"
     [
         f"{BANNER}; REAL; {BANNER}",
         f"{BANNER} >&2; REAL; echo 'sbatch: error: wrapper: cannot write the accounting log' >&2; exit 1",
-        "REAL; exit 1",
         "REAL > /dev/null",
-        "REAL | sed 's/Submitted batch job/Thank you for/'",
         "REAL > /dev/null; exec sleep 100",
         "REAL; echo 'fatal: slurm.conf has changed' >&2; exit 1",
     ],
