@@ -8,7 +8,7 @@ from ablations.cli.answer import show
 from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import load_plugins
 from ablations.study.naming import packaged_names
-from ablations.study.papers import OWN, by_paper, paper_of
+from ablations.study.papers import PAPERS, by_paper, paper_of, title, year
 from ablations.study.reading import read_recipe, read_study
 from ablations.study.study import Study
 from ablations.trainables.vit.commands.catalog import catalog, documented_settings
@@ -80,8 +80,8 @@ def records_listing(kind: str | None) -> Listing:
     if kind != "recipes":
         content["studies"] = [study.model_dump() | {"paper": paper_content(study)} for study in studies]
         lines.append("Studies")
-        for paper, group in by_paper(studies).items():
-            lines.append(f"  {paper.title if paper else OWN}")
+        for arxiv, group in by_paper(studies).items():
+            lines.append(f"  {title(arxiv)}")
             lines += [f"    {study.name:{width}}  {study.question}" for study in group]
     if kind != "studies":
         content["recipes"] = [recipe.model_dump() for recipe in recipes]
@@ -93,7 +93,7 @@ def records_listing(kind: str | None) -> Listing:
 
 
 def paper_content(study: Study) -> dict[str, object] | None:
-    paper = paper_of(study)
-    if paper is None:
+    arxiv = paper_of(study)
+    if not arxiv:
         return None
-    return {"name": paper.name, "arxiv": paper.arxiv, "year": paper.year}
+    return {"name": PAPERS[arxiv], "arxiv": arxiv, "year": year(arxiv)}

@@ -1,7 +1,4 @@
-"""Trials before their seed is set: the stages of a study, and its arms, which differ from the baseline.
-
-A curve is a setting that varies in every arm. A point has one value for each curve.
-"""
+"""The stages and arms of a study, before their seed is set. A point has one value for each curve."""
 
 from __future__ import annotations
 
@@ -20,11 +17,7 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class TrialTemplate:
-    """What trials share that differ only in their seed.
-
-    settings: those that are given explicitly, except the seed and the link to the parent. parent: the stage that the
-    trials start or learn from, if any.
-    """
+    """What trials share that differ only in their seed. settings: those given explicitly, without seed and link."""
 
     name: str
     settings: Values
@@ -44,7 +37,6 @@ class TrialTemplate:
 
     @cached_property
     def id(self) -> str:
-        """The id of the trial at seed 0."""
         return trial_id(self.trainable, self.config)
 
     @cached_property
@@ -71,14 +63,12 @@ class TrialTemplate:
 
     @property
     def declared_settings(self) -> list[str]:
-        """The settings that the study declares as changed."""
         return []
 
     def value(self, key: str) -> Any:
-        """Return the value of a setting such as lr, or of a stage's setting such as pretrain.lr.
+        """Return the value of a setting such as lr or pretrain.lr; of the link to the parent, the name of its stage.
 
-        The value of the link to the parent is the name of its stage. Returns None for an unset option and an unused
-        stage. Raises ValueError if a stage is not valid.
+        Returns None for an unset option and an unused stage. Raises ValueError if a stage is not valid.
         """
         name, _, rest = key.partition(".")
         for stage in self.lineage:
@@ -89,7 +79,6 @@ class TrialTemplate:
         return self.config.get(key, self.config.get("options", {}).get(key))
 
     def compared(self) -> Compared:
-        """Return the trials as a trainable compares them."""
         if self.parent is None:
             return Compared(self.name, self.config, self.declared_settings)
         return Compared(self.name, self.config, self.declared_settings, self.parent.compared(), self.parent.link)
@@ -97,10 +86,10 @@ class TrialTemplate:
 
 @dataclass(frozen=True, kw_only=True)
 class Stage(TrialTemplate):
-    """Trials that other trials start from or learn from.
+    """Trials that other trials start or learn from.
 
     name: the stage's name with the settings that the study varies in it. stage: the stage's name alone. own: keys of
-    the settings written for this stage alone. link: the setting by which its children name it, init_from or teacher.
+    the settings written for this stage alone. link: the setting by which its children name it.
     """
 
     stage: str

@@ -1,30 +1,50 @@
-"""A design: a study on a recipe with command-line overrides, and the arms that follow from them.
-
-A point of the curves has one value for each curve. Every change from the baseline gives one arm at each point.
-"""
+"""A design: a study on a recipe with command-line overrides, and the arms that follow from them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
 from ablations.study.arms import Arm, Change, TrialTemplate, Values, arm_name, points
-from ablations.study.layers import Layers
 from ablations.study.naming import PlanIdentity, assignments
-from ablations.study.stages import FINETUNE
-from ablations.study.study import AXIS_INDEX, Axis
+from ablations.study.reading import check_overrides
+from ablations.study.recipe import Recipe
+from ablations.study.stages import FINETUNE, Stages, stage_settings
+from ablations.study.study import AXIS_INDEX, RECIPE_ARM, Axis, Study, without_recipe_arm
+from ablations.trainables.trainable import LINKS, Trainable, arm_key, find
 from commonfloor.messages import joined_names, unknown_key
 from results.records import parse_claim
 from results.store.schemas import Metric, Settings
 from results.store.schemas.metrics import metric_by_name
 
 
-class Design(Layers):
-    """A study on a recipe with command-line overrides, and its arms in order.
+@dataclass(frozen=True)
+class Design:
+    """A study on a recipe with command-line overrides, and its arms in order. Properties raise ValueError."""
 
-    Properties raise ValueError if the recipe lacks what the study takes, or if the baseline's config is invalid.
-    """
+    study: Study
+    recipe: Recipe
+    overrides: Values
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if the command line sets what it may not, or if the recipe does not say how to fine-tune."""
+        if self.fine_tunes and FINETUNE not in self.recipe.stages:
+            raise ValueError(
+                f"study '{self.study.name}' fine-tunes, but recipe '{self.recipe.name}' does not say how: add to it "
+                "`stages: {finetune: {}}`, which trains as its config says; recipe digits has other settings"
+            )
+        varied = set(self.study.varied_settings)
+        for key in self.overrides:
+            setting = key.removeprefix(f"{FINETUNE}.") if self.study.stages else key
+            if varied.intersection([setting, *self.trainable.bundles.get(setting, ())]):
+                raise ValueError(
+                    f"{key} is what the study '{self.study.name}' varies: not a setting of the command line"
+                )
+            if setting in self.trainable.seed_keys:
+                raise ValueError(f"{key}: the seeds of a study are set with --seeds N")
+        if self.study.stages:
+            check_overrides(self.study, self.overrides, self.trainable)
 
     @property
     def name(self) -> str:
@@ -36,6 +56,148 @@ class Design(Layers):
 
     def mistake(self, text: str) -> ValueError:
         return ValueError(f"study '{self.study.name}': {text}")
+
+    # -- the layers of settings ----------------------------------------------------------------------------------------
+
+    @cached_property
+    def trainable(self) -> Trainable:
+        return find(self.recipe.trainable)
+
+    @cached_property
+    def fine_tunes(self) -> bool:
+        """Whether arms start from stages, and so train with the recipe's `finetune` settings."""
+        return any(key == "init_from" and value in self.study.stages for key, value in self.study.starts())
+
+    @cached_property
+    def named_arms(self) -> dict[str, Values]:
+        settings_by_name: dict[str, Values] = {}
+        for name, written in self.study.arms.items():
+            if written == "axis":
+                settings_by_name[name] = self.recipe_arm(name, "arm")
+                continue
+            extended: Values = {}
+            if RECIPE_ARM in written:
+                extended = self.recipe_arm(str(written[RECIPE_ARM]), "arm")
+            settings_by_name[name] = self.trainable.merge(extended, without_recipe_arm(written))
+        return settings_by_name
+
+    def recipe_arm(self, name: str, what: str) -> Values:
+        """Return the settings of an arm in the recipe. what: "arm" or "baseline", for the message."""
+        if name not in self.recipe.arms:
+            raise ValueError(
+                f"study '{self.study.name}' takes its {what} {name} from the recipe, and recipe '{self.recipe.name}' "
+                f"has no such arm (it has: {joined_names(self.recipe.arms) or 'none'}): "
+                f"add to it `arms: {{{name}: {{KEY: VALUE}}}}`; recipe digits has all that studies take"
+            )
+        return self.recipe.arms[name]
+
+    @cached_property
+    def base(self) -> Values:
+        """The settings that arms start from. Later layers override earlier ones; the command line comes last."""
+        layers = [self.recipe.config]
+        if self.fine_tunes:
+            layers.append(self.recipe.stages[FINETUNE])
+        if self.study.recipe_arm:
+            layers.append(self.recipe_arm(self.study.recipe_arm, "baseline"))
+        layers.append(self.study.baseline)
+        if not self.study.stages:
+            return self.trainable.merge(*layers, self.overrides)
+        others = {key: value for key, value in self.overrides.items() if key.partition(".")[0] != FINETUNE}
+        return self.trainable.merge(*layers, others, self.finetune_overrides)
+
+    @property
+    def finetune_overrides(self) -> Values:
+        """The command line's settings for fine-tuning alone, with keys such as lr for finetune.lr."""
+        return stage_settings(FINETUNE, self.overrides) if self.study.stages else {}
+
+    @cached_property
+    def stages(self) -> Stages:
+        """The study's stages. Recipe < the recipe's settings of a stage < command line < the study's settings of it."""
+        names = {*self.study.stages, FINETUNE}
+        for_all = {key: value for key, value in self.overrides.items() if key.partition(".")[0] not in names}
+        shared = {}
+        for key, value in for_all.items():
+            if key not in (*self.trainable.bundles, *LINKS) and not self.trainable.is_shared(key):
+                shared[key] = value
+        of_stages = {}
+        for name, written in self.study.stages.items():
+            of_stages[name] = self.trainable.merge(self.recipe.stages.get(name, {}), shared, written)
+        varied = dict.fromkeys(self.study.varied_settings)
+        for settings in (*self.named_arms.values(), *self.study.co_changes.values()):
+            varied |= dict.fromkeys(settings)
+        base = self.trainable.merge(self.recipe.config, for_all)
+        return Stages(self.trainable, base, of_stages, tuple(varied), shared)
+
+    @cached_property
+    def reference_trials(self) -> TrialTemplate:
+        """The baseline's trials, without a point of the curves. Its config may be invalid."""
+        return self.baseline_trials(self.base)
+
+    def baseline_trials(self, written: Values) -> TrialTemplate:
+        settings, parent = self.stages.split_parent(written)
+        return TrialTemplate(name="baseline", settings=settings, trainable=self.trainable, parent=parent)
+
+    @cached_property
+    def reference(self) -> Settings:
+        """The config of `reference_trials`. Raises a ValueError that says where a wrong value is written."""
+        try:
+            return self.reference_trials.config
+        except ValueError as error:
+            key = str(error).partition("=")[0].rpartition(": ")[2]  # a stage's name may stand before it
+            raise type(error)(f"{self.source_of(key)}{error}") from None
+
+    def source_of(self, key: str) -> str:
+        """Return where a wrong setting of the baseline is written, as the beginning of a message."""
+        if key in self.finetune_overrides:
+            return f"{FINETUNE}."
+        if key in self.overrides:
+            return ""
+        if key in self.study.baseline:
+            return f"study '{self.study.name}', baseline: "
+        if key in self.recipe.config:
+            return f"recipe '{self.recipe.name}': "
+        return ""
+
+    def baseline_value(self, key: str) -> Any:
+        """Return the value that a setting has in the baseline, before a point of the curves is applied.
+
+        For a setting of a stage that the baseline does not use, returns the value that `base` has for it, or None.
+        """
+        stage = key.partition(".")[0]
+        if stage in self.study.stages and stage not in (used.stage for used in self.reference_trials.lineage):
+            return self.base.get(key)
+        _ = self.reference  # raises an error that says where a wrong value is written
+        return self.reference_trials.value(key)
+
+    @cached_property
+    def recipe_key(self) -> str:
+        """The key of an arm with the recipe's own settings."""
+        return arm_key(self.trainable, self.trainable.resolve(self.recipe.config))
+
+    @property
+    def data(self) -> str:
+        return self.trainable.data_name(self.base)
+
+    @cached_property
+    def applicable_recipe(self) -> Recipe:
+        """The recipe with only the statements that hold for the data of baseline and stages."""
+        return self.recipe if self.uses_recipe_data else self.recipe.on_other_data()
+
+    @cached_property
+    def uses_recipe_data(self) -> bool:
+        """Whether baseline and stages use the data that the recipe names for them, and no other data."""
+        if self.trainable.data_key in self.study.curves:
+            return False
+        finetune = FINETUNE if self.fine_tunes else ""
+        if not self.has_recipe_data(self.base, finetune):
+            return False
+        stages = [stage for stage in self.reference_trials.lineage if stage.stage in self.recipe.stages]
+        return all(self.has_recipe_data(stage.settings, stage.stage) for stage in stages)
+
+    def has_recipe_data(self, settings: Values, stage: str) -> bool:
+        """Return whether settings choose the data that the recipe names for a stage, or for arms if `stage` is ""."""
+        of_recipe = self.trainable.merge(self.recipe.config, self.recipe.stages.get(stage, {}))
+        return self.trainable.data_name(settings) == self.trainable.data_name(of_recipe)
 
     # -- the values that vary ------------------------------------------------------------------------------------------
 
@@ -54,16 +216,13 @@ class Design(Layers):
     def crosses(self) -> list[dict[str, list[Any]]]:
         """The crosses, each as factor -> values. They include the baseline's values, which interactions need."""
         crosses = []
-        for cross in self.study.crosses:
-            crosses.append({name: self.crossed_values(name, values) for name, values in cross.items()})
+        for written in self.study.crosses:
+            cross = {name: self.axis(name, values) for name, values in written.items()}
+            for name, values in cross.items():
+                if self.baseline_value(name) not in values:
+                    cross[name] = [self.baseline_value(name), *values]
+            crosses.append(cross)
         return crosses
-
-    def crossed_values(self, name: str, written: Axis) -> list[Any]:
-        values = self.axis(name, written)
-        of_baseline = self.baseline_value(name)
-        if of_baseline in values:
-            return values
-        return [of_baseline, *values]
 
     @cached_property
     def curves(self) -> dict[str, list[Any]]:
@@ -73,11 +232,7 @@ class Design(Layers):
 
     @cached_property
     def tune(self) -> dict[str, list[Any]]:
-        """The tuned settings: name -> values.
-
-        Raises ValueError unless each has at least 3 numbers in ascending order. An arm whose best value is the first or
-        the last gets no verdict.
-        """
+        """The tuned settings: name -> at least 3 ascending numbers. An arm that is best at an end gets no verdict."""
         tuned = {name: self.curves[name] for name in self.study.tune}
         for name, values in tuned.items():
             written = f"tune: {name}={joined_names(values)}"
@@ -88,28 +243,18 @@ class Design(Layers):
         return tuned
 
     def axis(self, name: str, values: Axis) -> list[Any]:
-        """Return the values of an axis that the study writes as `all`, `axis` or a list, which may contain `axis`.
-
-        Raises ValueError if the recipe lacks the axis, or if a setting without variants has `all`.
-        """
+        """Return the values of an axis that the study writes as `all`, `axis` or a list, which may contain `axis`."""
         if values == "all":
             return self.trainable.values(name)
         if values == "axis":
             return self.axis_values(name)
         listed: list[Any] = []
         for value in values:
-            if value == "axis":
-                listed += self.axis_values(name)
-            else:
-                listed.append(value)
+            listed += self.axis_values(name) if value == "axis" else [value]
         return listed
 
     def axis_values(self, name: str) -> list[Any]:
-        """Return the recipe's values for a setting.
-
-        `pretrain.lr` takes the axis pretrain.lr, or else lr. In a study that fine-tunes, an arm's `lr` takes the axis
-        finetune.lr, or else lr. Raises ValueError if the recipe has neither.
-        """
+        """Return the recipe's values for a setting. An axis such as pretrain.lr or finetune.lr comes before lr."""
         stage, _, setting = name.partition(".")
         axes = [name]
         if stage in self.study.stages:
@@ -143,10 +288,8 @@ class Design(Layers):
     @cached_property
     def primary_metric(self) -> Metric:
         """The study's metric as the trials declare it."""
-        for metric in self.trainable.metrics([arm.config for arm in self.arms]):
-            if metric.name == self.metric:
-                return metric
-        return metric_by_name(self.metric)
+        declared = {metric.name: metric for metric in self.trainable.metrics([arm.config for arm in self.arms])}
+        return declared.get(self.metric) or metric_by_name(self.metric)
 
     @property
     def margin(self) -> float | str | None:
@@ -167,10 +310,7 @@ class Design(Layers):
         return list(dict.fromkeys(names))
 
     def sized_names(self, name: str) -> list[str]:
-        """Return the names that a metric or eval stands for: `name` alone unless it ends in @axis or @patch-axis.
-
-        Raises ValueError if the recipe lacks the axis or has no other value.
-        """
+        """Return the names that a metric or eval stands for: `name` alone unless it ends in @axis or @patch-axis."""
         try:
             return self.trainable.eval_names(name, self.reference, self.axis_values)
         except ValueError as error:
@@ -180,7 +320,6 @@ class Design(Layers):
 
     @cached_property
     def published(self) -> dict[str, float]:
-        """The published numbers: arm name -> number."""
         return {self.arm_written_as(name): value for name, value in self.study.published.items()}
 
     @cached_property
@@ -200,8 +339,7 @@ class Design(Layers):
         """Return the name of the arm that published numbers and claims call `name`.
 
         In `width=axis[-1]`, axis[-1] is the last of the recipe's widths. The arm's name has settings in the study's
-        order, without factors at the baseline's values. Returns `name` if it has no index or the index does not exist.
-        Raises ValueError if the recipe lacks the axis.
+        order, without factors at the baseline's values. Returns `name` if it has no index.
         """
         if not AXIS_INDEX.search(name):
             return name
@@ -233,10 +371,7 @@ class Design(Layers):
 
     @cached_property
     def arms(self) -> list[Arm]:
-        """All arms that are not excluded. Raises ValueError if an arm is not valid, or if two arms share trials.
-
-        Also raises OSError or ModuleNotFoundError if files or packages are missing, and the errors of `remaining_arms`.
-        """
+        """All arms that are not excluded. Raises ValueError if an arm is not valid, or if two arms share trials."""
         arms = [self.arm(change, point) for change, point in self.remaining_arms.values()]
         arm_by_trial: dict[str, Arm] = {}
         for arm in arms:
@@ -253,10 +388,7 @@ class Design(Layers):
 
     @cached_property
     def changes(self) -> list[Change]:
-        """The changes of all arms in order. A baseline that is not listed comes first.
-
-        Raises ValueError if two arms have the same name, or if a name in `with` matches no arm.
-        """
+        """The changes of all arms in order. A baseline that is not listed comes first."""
         changes = self.factor_changes()
         for name, settings in self.named_arms.items():
             if name in changes:
@@ -295,16 +427,11 @@ class Design(Layers):
         return assignments(self.in_order(values)) or self.baseline_name
 
     def in_order(self, values: Values) -> Values:
-        """Return the values of factors in the study's order."""
         return {name: values[name] for name in self.factors if name in values}
 
     @cached_property
     def remaining_arms(self) -> dict[str, tuple[Change, Values]]:
-        """The arms that are not excluded: name -> (change, point).
-
-        Raises ValueError if an exclusion matches nothing, if no arm remains, or if the baseline or tuned points of a
-        remaining arm are removed.
-        """
+        """The arms that are not excluded: name -> (change, point). No baseline and no part of a grid is excluded."""
         remaining: dict[str, tuple[Change, Values]] = {}
         for change in self.changes:
             for point in points(self.curves):
@@ -348,7 +475,6 @@ class Design(Layers):
 
     @property
     def fixed_points(self) -> list[Values]:
-        """The points of the curves that are not tuned."""
         return points({name: values for name, values in self.curves.items() if name not in self.tune})
 
     @cached_property
@@ -367,10 +493,7 @@ class Design(Layers):
         return distinct
 
     def excluded_names(self, entry: Values, pairs: Mapping[str, tuple[Change, Values]]) -> set[str]:
-        """Return the names of the arms that an entry of `exclude` matches.
-
-        pairs: arm name -> change and point. Raises ValueError if the entry has an unknown key or matches no arm.
-        """
+        """Return the names of the arms that an entry of `exclude` matches. pairs: arm name -> (change, point)."""
         keys = sorted({*self.factors, *self.curves, "arm"})
         for key in entry.keys() - keys:
             raise self.mistake(f"exclude: {unknown_key(key, keys, f': keys are {joined_names(keys)}')}")
@@ -383,11 +506,7 @@ class Design(Layers):
         return excluded
 
     def arm(self, change: Change, point: Values) -> Arm:
-        """Return the arm with a change at a point of the curves.
-
-        The steps meet the study's budget unless the change or point sets them. If they are to meet FLOPs, the steps of
-        a point are the baseline's. Raises ValueError if no steps meet it, a setting is invalid, or stages form a cycle.
-        """
+        """Return the arm with a change at a point. Its steps meet the study's budget unless these set them."""
         name = arm_name(change.name, point)
         written = self.trainable.merge(self.base, point, change.settings, change.co_changes)
         settings, parent = self.stages.split_parent(written)
@@ -414,20 +533,17 @@ class Design(Layers):
         own = {key: point[key] for key in (self.trainable.data_key, "steps", "epochs") if key in point}
         if self.study.budget != "flops" or not own:
             return self.reference
-        settings, parent = self.stages.split_parent(self.trainable.merge(self.base, own))
-        return TrialTemplate(name="baseline", settings=settings, trainable=self.trainable, parent=parent).config
+        return self.baseline_trials(self.trainable.merge(self.base, own)).config
 
     @cached_property
     def main_baseline(self) -> str:
         """The baseline's name at the point with the values of `reference`, or else at the first remaining point."""
         at_reference = {name: self.baseline_value(name) for name in self.curves}
-        first = ""
-        for arm in self.arms:
-            if arm.name == arm.baseline:
-                if at_reference.items() <= arm.values.items():  # as in the study: 0, where the config has 0.0
-                    return arm.name
-                first = first or arm.name
-        return first
+        baselines = [arm for arm in self.arms if arm.name == arm.baseline]
+        for arm in baselines:
+            if at_reference.items() <= arm.values.items():  # as in the study: 0, where the config has 0.0
+                return arm.name
+        return baselines[0].name
 
     def family_name(self, arm: Arm) -> str:
         """Return the name of the study's first model family whose settings match the arm's, or ""."""

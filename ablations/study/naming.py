@@ -20,10 +20,7 @@ SHOWN = 60  # first characters of a name that is too long
 
 
 def matching_names(names: Sequence[str], globs: Sequence[str], owner: str) -> set[str]:
-    """Return the names that match any of the glob patterns.
-
-    owner: the name of the plan with the arms, for the message. Raises ValueError if a pattern matches no name.
-    """
+    """Return the names that match any of the glob patterns. owner: the plan with the arms, for the message."""
     matching: set[str] = set()
     for glob in globs:
         matches = {name for name in names if fnmatchcase(name, glob)}
@@ -49,10 +46,7 @@ def assignments(settings: Mapping[str, Any], separator: str = ",") -> str:
 
 @dataclass(frozen=True)
 class PlanIdentity:
-    """What tells plans apart: a study on a recipe, with the overrides of the command line.
-
-    trainable: empty for Vision Transformers.
-    """
+    """What tells plans apart: a study on a recipe, with overrides. trainable: empty for Vision Transformers."""
 
     study: str
     recipe: str
@@ -61,23 +55,19 @@ class PlanIdentity:
 
     @property
     def name(self) -> str:
-        """The name of the plan and of its folder, unless the plan was given another: STUDY@RECIPE[,KEY=VALUE...]."""
+        """The plan's name unless it was given another: STUDY@RECIPE[,KEY=VALUE...]."""
         return f"{self.study}@{self.recipe}{self.suffix}"
+
+    @property
+    def suffix(self) -> str:
+        return "".join(f",{key}={value}" for key, value in self.learned.items()).replace("/", "-")
 
     @property
     def learned(self) -> dict[str, Any]:
         """The overrides that change what is learned, in the order of their keys."""
         return dict(sorted(learned_settings(self.overrides, self.trainable).items()))
 
-    @property
-    def suffix(self) -> str:
-        """What the name says of the overrides."""
-        if not self.learned:
-            return ""
-        return f",{assignments(self.learned)}".replace("/", "-")
-
     def is_of(self, plan: Plan) -> bool:
-        """Return whether a plan has this study, recipe and overrides, whatever its name."""
         return (plan.study, plan.recipe) == (self.study, self.recipe) and self.has_settings_of(plan)
 
     def may_mean(self, plan: Plan) -> bool:
@@ -97,13 +87,13 @@ def as_words(name: str) -> str:
 def check_name(name: str) -> None:
     """Raise ValueError if the name of a plan, from which files are named, is no name of a file or is too long."""
     length = len(os.fsencode(name))
+    why = ""
     if length > LONGEST_NAME:
         why = f"has {length} bytes; at most {LONGEST_NAME}"
     elif not name.isprintable():
         why = "has control characters"
-    else:
-        return
-    raise ValueError(f"{name[:SHOWN]!a}...: the plan's name {why}, as files are named after it: give --name NAME")
+    if why:
+        raise ValueError(f"{name[:SHOWN]!a}...: the plan's name {why}, as files are named after it: give --name NAME")
 
 
 def check_given_name(name: str, option: str = "--name") -> None:
@@ -116,9 +106,9 @@ def check_given_name(name: str, option: str = "--name") -> None:
 
 
 def only_name(names: Sequence[str], overrides: Mapping[str, Any], plans: Sequence[Plan], source: Path) -> str:
-    """Return the only name in `names`. Among several, return the name of the plan with exactly these overrides.
+    """Return the only name in `names`, or among several that of the plan with exactly these overrides.
 
-    plans: the plans in `source`, a run directory or an exported file. Raises ValueError if several names remain.
+    plans: the plans in `source`, a run directory or an exported file.
     """
     equal = []
     if overrides:
@@ -135,6 +125,5 @@ def only_name(names: Sequence[str], overrides: Mapping[str, Any], plans: Sequenc
 
 
 def with_settings(names: Iterable[str], plans: Iterable[Plan]) -> str:
-    """Return names of plans as text, each followed by the plan's overrides if it has any."""
     settings = {plan.name: f" ({assignments(plan.overrides, ', ')})" for plan in plans if plan.overrides}
     return ", ".join(name + settings.get(name, "") for name in names)

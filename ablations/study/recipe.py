@@ -1,8 +1,4 @@
-"""The keys of a recipe's YAML file, and the facts that a recipe states with their sources.
-
-A recipe names no study. It supplies `axes`: lists of values for settings, which a study uses by `patch: axis`. This
-module loads no torch.
-"""
+"""The keys of a recipe's YAML file, and the facts that a recipe states with their sources, without torch."""
 
 from typing import Annotated, Any, Literal
 

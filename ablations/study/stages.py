@@ -23,8 +23,8 @@ FINETUNE = "finetune"  # the key in recipes for the settings of arms that start 
 class Stages:
     """The stages of a study, and the rules by which an arm's settings select them.
 
-    base: the settings that all stages begin with. own: stage name -> settings of the stage that replace settings in
-    `base`. varied: keys that differ between arms. shared: keys that the command line sets for all stages.
+    base: the settings that all stages begin with. own: stage name -> its own settings. varied: keys that differ between
+    arms. shared: keys that the command line sets for all stages.
     """
 
     trainable: Trainable
@@ -34,19 +34,12 @@ class Stages:
     shared: Collection[str] = ()
 
     def split_parent(self, written: Values) -> tuple[Values, Stage | None]:
-        """Return (settings, parent): an arm's own settings, and the stage that it starts or learns from, or None.
-
-        written: all settings of the arm. Raises ValueError if stages form a cycle, or if init_from and teacher both
-        name a stage.
-        """
+        """Return (an arm's own settings, the stage that it starts or learns from, or None). written: all settings."""
         settings = {key: value for key, value in written.items() if key.partition(".")[0] not in self.own}
         return self.follow_link(settings, written, [])
 
     def follow_link(self, settings: Values, written: Values, followed: list[str]) -> tuple[Values, Stage | None]:
-        """Return (settings, parent): a trial's settings without its link to a stage, and that stage, or None.
-
-        written: all settings of the arm. followed: the stages on the way to this trial.
-        """
+        """Return (settings without the link to a stage, that stage or None). followed: the stages before it."""
         links = [key for key in LINKS if settings.get(key) in self.own]
         if not links:
             return settings, None
@@ -83,8 +76,12 @@ class Stages:
         layers = self.trainable.merge(base, body, self.own[name], changed)
         settings, parent = self.follow_link(layers, written, followed)
         written_here = changed.keys() | (self.own[name].keys() - set(self.shared))
+        varied = {key: body[key] for key in self.varied if key in body and key not in changed}
+        for key in stage_settings(name, dict.fromkeys(self.varied)):
+            if key in changed:
+                varied[key] = changed[key]
         return Stage(
-            name=arm_name(name, self.varied_values(name, body, changed)),
+            name=arm_name(name, varied),
             settings=settings,
             trainable=self.trainable,
             parent=parent,
@@ -92,12 +89,6 @@ class Stages:
             link=link,
             own=frozenset(written_here),
         )
-
-    def varied_values(self, name: str, body: Values, changed: Values) -> Values:
-        """Return a stage's settings that the study varies, which name it. body, changed: as in `stage`."""
-        of_body = {key: body[key] for key in self.varied if key in body and key not in changed}
-        varied_here = stage_settings(name, dict.fromkeys(self.varied))
-        return of_body | {key: changed[key] for key in varied_here if key in changed}
 
 
 def stage_settings(name: str, written: Mapping[str, Any]) -> Values:

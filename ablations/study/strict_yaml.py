@@ -87,10 +87,7 @@ def refuse_nesting_and_aliases(text: str) -> None:
 
 
 def parse(text: str, name: str) -> Any:
-    """Return the content of YAML text as plain data. name: the file or text, for messages.
-
-    Raises a ValueError with `name`, the line number and the problem if the text is not valid.
-    """
+    """Return the content of YAML text as plain data. Raises a ValueError with `name`, the line and the problem."""
     try:
         refuse_nesting_and_aliases(text)
         return yaml.load(text, Loader)
@@ -118,10 +115,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def assignment(text: str) -> tuple[str, Any]:
-    """Return (key, value) for an assignment such as 'lr=1e-3'. The value is parsed as YAML.
-
-    A missing value is "". Raises ValueError if the text has no key or no '=', or if the value is not valid YAML.
-    """
+    """Return (key, value) for an assignment such as 'lr=1e-3'. The value is parsed as YAML; a missing one is ""."""
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise ValueError(f"'{text}' is neither a study nor key=value")

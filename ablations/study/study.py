@@ -105,10 +105,7 @@ class Study(Options):
         return self.model_copy(update={"factors": factors, "curves": {**self.curves, key: self.factors[key]}})
 
     def layers(self) -> list[tuple[str, Values]]:
-        """Return (name, settings) for the baseline, each stage, each co-change and each named arm, as written.
-
-        Arms that are taken from the recipe unchanged are left out.
-        """
+        """Return (name, settings) for the baseline, stages, co-changes and named arms, as written in the study."""
         layers = [("baseline", self.baseline), *self.stages.items(), *self.co_changes.items()]
         for name, settings in self.arms.items():
             if isinstance(settings, dict):

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ablations.study import key_checks, strict_yaml
+from ablations.study import strict_yaml
 from ablations.study.naming import RECIPE
-from ablations.study.reading import read_recipe
+from ablations.study.reading import FIXED, read_recipe
 from ablations.trainables.trainable import VIT, Trainable, find
 from commonfloor.messages import spelling_hint, unknown_key, usual_name
 from results.store import is_run_directory
@@ -60,7 +60,7 @@ class Request:
             return
         if key in trainable.how_it_runs:
             raise ValueError(f"{given}: one value: it is how a trial runs, not what it learns")
-        is_fixed = key in key_checks.FIXED or key in trainable.fixed
+        is_fixed = key in FIXED or key in trainable.fixed
         varied = f"factors: {{{key}: [{listed}]}}"
         if is_fixed:
             arms = ", ".join(f'"{key}={other}": {{{key}: {other}}}' for other in values[1:])

@@ -11,7 +11,7 @@ from ablations.planning.estimate import Device
 from ablations.planning.plan import build
 from ablations.study.design import Design
 from ablations.study.naming import packaged_names
-from ablations.study.papers import OWN, by_paper
+from ablations.study.papers import by_paper, title
 from ablations.study.reading import find_file, read_recipe, read_study
 from ablations.study.study import Study
 from reference.example import DEMO, REPORT, results_of, trained
@@ -44,9 +44,9 @@ def overview(studies: list[Study]) -> str:
         "under the paper whose question they ask. [Tables of papers](../tables/index.md) has its claims.\n"
     )
     lines = ["# Studies\n", about]
-    for paper, group in by_paper(studies).items():
+    for arxiv, group in by_paper(studies).items():
         rows = [[f"[`{study.name}`]({study.name}.md)", prose(study.question)] for study in group]
-        lines += [f"## {prose(paper.title) if paper else OWN}\n", table(["study", "question"], rows)]
+        lines += [f"## {prose(title(arxiv))}\n", table(["study", "question"], rows)]
     return "\n".join([*lines, toctree(study.name for study in studies)])
 
 
