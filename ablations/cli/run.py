@@ -29,7 +29,6 @@ from ablations.execution.slots import make_slots
 from ablations.jobs import Job, jobs
 from ablations.planning import bundle_files, estimate, sealing, verification
 from ablations.planning.saved_plans import save_plan
-from ablations.planning.step_times import measure_missing
 from ablations.study.naming import RECIPE
 from ablations.study.reading import read_recipe
 from ablations.trainables.trainable import LINKS, find, is_trial_id, trial_id
@@ -348,8 +347,8 @@ def verify(
                 drawn = secrets.randbelow(10_000)
         studies = load_studies(source)
         if recipe is not None:
-            trainable = read_recipe(recipe).trainable
-            studies = [verification.with_code(study, trainable) for study in studies]
+            code = {"trainable": read_recipe(recipe).trainable}
+            studies = [replace(study, plan=study.plan.model_copy(update=code)) for study in studies]
         elif source.is_file():
             verification.refuse_code_of_others(file, studies)
         candidates = verification.reported_trials(source, studies)
@@ -395,7 +394,7 @@ def demo(runs: parameters.Runs = None, workers: parameters.Workers = None) -> No
     ensure_trainable(todo, place)
     left = [job.id for job in todo if not store.trial(place.runs, job.id).state().is_over]
     if left:
-        measure_missing([plan], place.runs, place.data_dir, lambda line: None)
+        estimate.measure_missing([plan], place.runs, place.data_dir, lambda line: None)
     slots = make_slots(todo, workers)
     print(announcement(plan, left, len(todo), len(slots), place.runs), flush=True)
     save_plan(place.runs, plan)

@@ -16,7 +16,6 @@ from ablations.cluster import campaign
 from ablations.jobs import jobs
 from ablations.planning import estimate
 from ablations.planning.overview import overview, render
-from ablations.planning.step_times import measure_missing
 from ablations.study.naming import RECIPE, assignments, stem
 from ablations.study.reading import find_file, read_recipe, read_study
 from ablations.study.recipe import Recipe
@@ -197,7 +196,7 @@ def plan(
     if probe:
         preparation.ensure_data(jobs(plans), place)
         preparation.ensure_machine(jobs(plans))
-        measure_missing(plans, place.runs, place.data_dir, lambda line: print(line, file=sys.stderr))
+        estimate.measure_missing(plans, place.runs, place.data_dir, lambda line: print(line, file=sys.stderr))
     if max_hours is not None:
         left = [job for job in chosen_jobs if job.id not in taken]
         estimate.check_max_hours(max_hours, plans, left, place.runs, device)

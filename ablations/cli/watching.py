@@ -15,7 +15,7 @@ from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import folder_options, read_ablate_toml, runs_folder, scratch
 from ablations.cli.inputs.plan_names import checked_names, trial_ids
 from ablations.cli.inputs.words import parse_words
-from ablations.cluster.arrays import SubmittedArray, task_arrays
+from ablations.cluster.arrays import SubmittedArray, log_lines, task_arrays
 from ablations.cluster.campaign import Campaign, campaigns
 from ablations.jobs import Keep, jobs, kept_weights
 from ablations.output import log_end
@@ -152,7 +152,7 @@ def tails(runs: Path, trial_ids: Sequence[str], lines: int, only_failed: bool) -
             array, silent = newest_array_with_output(campaign)
             if array.folder not in shown_arrays:
                 shown_arrays.add(array.folder)
-                printed = (array.log_lines() or [NO_LOG])[-lines:]
+                printed = (log_lines(array.folder) or [NO_LOG])[-lines:]
                 yield Tail(trial_id, arm, seed, state.status, str(array.folder), printed, "task", silent)
 
 
@@ -160,14 +160,14 @@ def newest_array_with_output(campaign: Campaign) -> tuple[SubmittedArray, int]:
     """Return (the newest array whose tasks printed anything, else the newest; the number of newer arrays)."""
     newest_first = task_arrays(campaign)[::-1]
     for newer, array in enumerate(newest_first):
-        if array.log_lines():
+        if log_lines(array.folder):
             return array, newer
     return newest_first[0], 0
 
 
 def died_early(campaign: Campaign) -> bool:
     newest = task_arrays(campaign)[-1]
-    return bool(newest.log_lines()) and not (newest.folder / "nodes").exists()
+    return bool(log_lines(newest.folder)) and not (newest.folder / "nodes").exists()
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,12 @@
 """The job arrays of a campaign: tasks, which pull trials, and two helper jobs.
 
-    arrays/000k/intent.json      what each task calls; written before sbatch is called
-    arrays/000k/refused.json     the renamed intent.json of an array that SLURM refused
-    arrays/000k/script.sh        the script passed to sbatch
-    arrays/000k/logs/            output of the tasks
-    arrays/000k/lease.json       the process of a task on this machine (`--profile local`)
-    arrays/000k/nodes/<node>     present if a task has begun on the node
-    arrays/000k/cancelled.json   present if scancel ended a task
-
-Functions that ask SLURM raise NoSlurm, Refused or Unreachable. Functions that read arrays raise ValueError if a file is
-not valid.
+arrays/000k/intent.json      what each task calls; written before sbatch is called
+arrays/000k/refused.json     the renamed intent.json of an array that SLURM refused
+arrays/000k/script.sh        the script passed to sbatch
+arrays/000k/logs/            output of the tasks
+arrays/000k/lease.json       the process of a task on this machine (`--profile local`)
+arrays/000k/nodes/<node>     present if a task has begun on the node
+arrays/000k/cancelled.json   present if scancel ended a task
 """
 
 import os
@@ -66,17 +63,11 @@ class SubmittedArray:
 
     @property
     def cancel_mark(self) -> Path:
-        """The file that exists if scancel ended a task of the array."""
         return self.folder / "cancelled.json"
-
-    def log_lines(self) -> list[str]:
-        return log_lines(self.folder)
 
 
 @dataclass(frozen=True)
 class QueuedTask:
-    """A task in SLURM's queue."""
-
     array: SubmittedArray
     job: queue.QueuedJob
 
@@ -125,10 +116,7 @@ def queued_tasks(runs: Path, timeout: float = TIMEOUT) -> list[QueuedTask]:
 
 
 def job_array(campaign: Campaign, function: str, when: Mapping[str, str], number: int = 0) -> JobArray:
-    """Return an array of one task, which calls `function` with its folder. A helper job asks for less than a task.
-
-    when: options of sbatch for the start. number: the array's number in the campaign; 0 for the next one.
-    """
+    """Return an array of one task, which calls `function` with its folder. number: in the campaign; 0 for the next."""
     folder = campaign.folder / "arrays"
     folder /= f"{number or len(list(folder.glob('*'))) + 1:04d}"
     tag, code, label = campaigns.tag(folder), campaign.code, campaign.label
@@ -182,7 +170,7 @@ def give_up(campaign: Campaign) -> str:
     """Record on disk that the campaign gave up, and return the message that `ablate status` will show."""
     message = f"given up after {ROUNDS} rounds without progress"
     for array in reversed(task_arrays(campaign)):
-        lines = array.log_lines()
+        lines = log_lines(array.folder)
         if lines:
             message += f"; the newest task's log ends with: {lines[-1].strip()}"
             break
@@ -207,10 +195,9 @@ def give_up_message(runs: Path, plan_name: str) -> str:
 
 
 def nodes_to_avoid(trials: Iterable[store.Trial]) -> list[str]:
-    """Return SLURM's names of the nodes whose hardware or drivers ended FAULTS attempts within a day.
+    """Return the nodes whose hardware or drivers ended FAULTS attempts within a day.
 
-    An attempt counts if it recorded a machine fault (ablations.faults), or a loss that was NaN but finite
-    when computed again. A killed worker does not count, because preemption looks like a kill. Raises NewerSchema.
+    A killed worker does not count, because preemption looks like a kill.
     """
     counts: Counter[str] = Counter()
     for trial in trials:

@@ -24,8 +24,8 @@ from pathlib import Path
 from ablations import provenance
 from ablations.execution.launch import Place
 from ablations.jobs import Job, jobs
+from ablations.planning.estimate import Device
 from ablations.planning.saved_plans import saved_plan
-from ablations.planning.step_times import Device
 from ablations.provenance import HOME, PACKAGES
 from ablations.study.naming import ALL_ARMS
 from commonfloor.files import refuse_links
@@ -42,10 +42,7 @@ TURN_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Campaign:
-    """A submission by `ablate submit` or `ablate profile check`, in a directory under runs/submissions.
-
-    plans: names of the submitted plans.
-    """
+    """A submission by `ablate submit` or `ablate profile check`, in a directory under runs/submissions."""
 
     folder: Path
     plans: tuple[str, ...]
@@ -111,11 +108,7 @@ def new(
     arms: Sequence[str] = ALL_ARMS,
     cluster: str = "",
 ) -> Campaign:
-    """Return a campaign that is not yet on disk.
-
-    plans: names of the plans. name: the beginning of the folder's name; "" for the current time. arms: glob patterns of
-    the arms to train. cluster: the name of the cluster that will have the jobs.
-    """
+    """Return a campaign that is not yet on disk. name: the beginning of its folder's name; "" for the current time."""
     name = name or time.strftime("%Y%m%d-%H%M%S")
     folder = place.runs / "submissions" / f"{name}-{uuid.uuid4().hex[:8]}"
     return Campaign(folder, tuple(plans), profile, place, tuple(arms), cluster=cluster)
@@ -125,8 +118,6 @@ def write(campaign: Campaign) -> Campaign:
     """Write a new campaign's folder and return the campaign in it.
 
     The folder holds a copy of the code, so that later edits do not affect waiting jobs.
-
-    Raises ValueError if a folder is a symbolic link, or OSError if a file cannot be copied or written.
     """
     folder, place, profile = campaign.folder, campaign.place, campaign.profile
     refuse_links(place.runs, folder)
@@ -153,10 +144,7 @@ def write(campaign: Campaign) -> Campaign:
 
 
 def copy_plugin(file: Path, digest: str, folder: Path) -> Path:
-    """Copy a plug-in, and the local files that it imports, into `folder`; return the copy's path relative to it.
-
-    The files lie beside the plug-in's copy, so that it imports them, and not what is on PYTHONPATH by then.
-    """
+    """Copy a plug-in, and beside it the local files that it imports, into `folder`; return the copy's relative path."""
     from ablations.trainables.vit import plugins  # imported here because it loads torch
 
     home = Path("code", "plugins")
@@ -170,7 +158,6 @@ def copy_plugin(file: Path, digest: str, folder: Path) -> Path:
 
 
 def load(folder: Path) -> Campaign:
-    """Return the campaign in a folder. Raises FileNotFoundError if it is missing, or ValueError if it is not valid."""
     content = read_checked(folder / "campaign.json", Submission)
     private = Private()  # empty for other users and in campaigns of earlier versions
     with suppress(FileNotFoundError, PermissionError):
@@ -200,10 +187,7 @@ def read_checked(path: Path, schema: type[AnySchema]) -> AnySchema:
 
 
 def campaigns(runs: Path) -> list[Campaign]:
-    """Return the campaigns of `ablate submit`, oldest first, except copies from another run directory.
-
-    Raises ValueError if one is not valid.
-    """
+    """Return the campaigns of `ablate submit`, oldest first, except copies from another run directory."""
     submitted = []
     for folder in store.sorted_paths(runs / "submissions"):
         if folder.name[0].isdigit() and (folder / "campaign.json").exists():
@@ -219,18 +203,15 @@ def tag(array: Path) -> str:
 
 
 def launcher_lock(runs: Path) -> AbstractContextManager[object]:
-    """Return the lock for submitting, with the errors of `lease.lock`. Raises ValueError if its folder is a link."""
     refuse_links(runs, runs / "submissions" / "turns")
     return lease.lock(runs / "submissions" / "turns", TURN_SECONDS)
 
 
 def write_mark(path: Path) -> None:
-    """Write a file that marks a campaign or a task as cancelled."""
     store.write_json(path, {"schema": store.SCHEMA, "when": store.timestamp()})
 
 
 def write_reports(runs: Path, plans: Sequence[str]) -> None:
-    """Write tables and report of plans."""
     from results.report import publish_all  # imported here because tasks and most submissions draw nothing
 
     publish_all(runs, plans)

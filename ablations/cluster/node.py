@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -14,23 +15,25 @@ from ablations.cluster.campaign import Campaign
 from ablations.execution import runner
 from ablations.execution.race import Races, open_jobs
 from ablations.output import plain_output
+from ablations.trainables.trainable import NodeCheck, find
+from commonfloor.files import check_hard_links
+from commonfloor.messages import one_line
 from results import store
 from results.store.standing import Kind
 from slurm import queue
-from slurm.ask import NoSlurm, Refused, Unreachable
+from slurm.ask import NoSlurm, Refused, Unreachable, ask
 
 FAILED = 1  # exit status of a task that SLURM then reports as FAILED
 RETRY_SECONDS, LONGEST_RETRY = 5.0, 60.0
 LOOK_SECONDS = 10.0
+CHECK = "ablations.cluster.node:check_node"
+FAILED_CHECK = "FAILED"  # how the line of a failed check begins
+LAST_LINE = "all was checked"
 
 
 @plain_output()
 def work(folder: str) -> int:
-    """Train unclaimed trials until none is left or time is up; return the exit status of the task.
-
-    The status is FAILED if a trial failed, was interrupted or is blocked here, else 0. folder: the array's folder.
-    Raises ValueError if this is not the code of the campaign, and the errors of `campaigns.load` and `runner.pull`.
-    """
+    """Train unclaimed trials until none is left or time is up; return FAILED if one failed or is blocked, else 0."""
     array = Path(folder)
     campaign = campaign_of(array)
     if campaign.cancelled:
@@ -61,7 +64,6 @@ def work(folder: str) -> int:
 
 
 def campaign_of(array: Path) -> Campaign:
-    """Return the campaign that an array's folder belongs to."""
     return campaigns.load(array.parent.parent)
 
 
@@ -102,7 +104,7 @@ def here(folder: str) -> int:
 @plain_output()
 def last(folder: str) -> int:
     """Finish the round whose tasks have all ended; return the job's exit status, as `finish_patiently` does."""
-    return finish_patiently(Path(folder), is_last=True)
+    return finish_patiently(Path(folder), after=Path(folder).name)
 
 
 @plain_output()
@@ -116,7 +118,7 @@ def watch(folder: str) -> int:
 
 
 def await_holders(campaign: Campaign, deadline: float) -> None:
-    """Wait until one of the trials that are left is held no more. deadline: seconds of the monotonic clock.
+    """Wait until one of the trials that are left is held no more.
 
     For a minute after a kill on another machine, a trial seems to be held, and tasks would end at once.
     """
@@ -128,24 +130,20 @@ def await_holders(campaign: Campaign, deadline: float) -> None:
         time.sleep(LOOK_SECONDS)
 
 
-def finish_patiently(array: Path, is_last: bool = False) -> int:
+def finish_patiently(array: Path, after: str = "") -> int:
     """Submit what is left or, if nothing is left to train, write tables and report; return the job's exit status.
 
-    Tries again after full disks, stale handles, refusals and silence of SLURM until its own time is over. The status is
-    FAILED if the campaign gives up, or if trials failed, are blocked or were cancelled. array: the folder of the helper
-    job. is_last: whether the job began after all tasks of earlier arrays.
+    Tries again after full disks, stale handles, refusals and silence of SLURM until its own time is over. after: as
+    for `submit_round`.
     """
     left = machine.seconds_left()
-    after = ""
-    if is_last:
-        after = array.name
     began = time.monotonic()
     end = began + left - LONGEST_RETRY
     pause = RETRY_SECONDS
     while True:
         try:
             campaign = campaign_of(array)
-            if is_last:
+            if after:
                 await_holders(campaign, began + left / 2)
             return finish_round(campaign, after)
         except (Unreachable, Refused, OSError) as error:  # OSError: a full disk, a stale handle, the launcher's lock
@@ -158,10 +156,7 @@ def finish_patiently(array: Path, is_last: bool = False) -> int:
 
 
 def finish_round(campaign: Campaign, after: str) -> int:
-    """Do the work of `finish_patiently` once. Raises the errors of `submit_round` and `publish_all`.
-
-    after: as for `submit_round`.
-    """
+    """Do the work of `finish_patiently` once. Raises the errors of `submit_round` and `publish_all`."""
     if campaign.cancelled:
         return 0
     check_code(campaign)
@@ -185,3 +180,48 @@ def cancel_helpers(campaign: Campaign) -> None:
             queue.cancel(*waiting)
     except (NoSlurm, Unreachable, Refused) as error:
         print(f"a job that watches may still wait: {error}", flush=True)
+
+
+# -- the checks of `ablate profile check` ------------------------------------------------------------------------------
+
+
+def check_node(folder: str) -> int:
+    """Run all checks on this node and print a line about each, then LAST_LINE. Return 0."""
+    campaign = campaign_of(Path(folder))
+    for name, check in checks(campaign).items():
+        try:
+            check.run(bool(campaign.profile.gpus))
+            print(f"ok      {name}")
+        except Exception as error:  # any failure is a finding
+            reason = one_line(f"{type(error).__name__}: {error}")
+            if check.without:
+                print(f"warning {name}: {reason}; {check.without}")
+            else:
+                print(f"{FAILED_CHECK}  {name}: {reason}")
+    print(LAST_LINE, flush=True)
+    return 0
+
+
+def checks(campaign: Campaign) -> Mapping[str, NodeCheck]:
+    """Return the checks of a node, by name: those of the default trainable, and then the engine's own."""
+
+    def check_data(needs_gpu: bool) -> None:
+        folder = campaign.place.data_dir
+        if folder and not os.listdir(folder):
+            raise ValueError(f"--data-dir {folder}: is empty on the node")
+
+    def check_link(needs_gpu: bool) -> None:
+        """Check that os.link, which publishes results, works in the run directory."""
+        check_hard_links(campaign.folder)
+
+    def check_sbatch(needs_gpu: bool) -> None:
+        """Check that sbatch works on the node, because last jobs run it there."""
+        (script,) = (campaign.folder / "arrays").glob("*/script.sh")
+        ask("sbatch", "--test-only", str(script), timeout=30)
+
+    return {
+        **find("").node_checks,
+        "data": NodeCheck(check_data),
+        "link() in the run directory": NodeCheck(check_link),
+        "sbatch from the node": NodeCheck(check_sbatch),
+    }

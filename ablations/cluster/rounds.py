@@ -3,9 +3,6 @@
 Each task is a pool of workers that takes the next unclaimed trial from disk (ablations.execution.runner.pull). So the
 queue is only asked how many tasks are there. A wrong answer costs tasks that end at once, and at most MOST_ARRAYS
 arrays an hour.
-
-Functions that ask SLURM raise NoSlurm, Refused or Unreachable. Functions that read campaigns raise ValueError if a file
-of a campaign is not valid.
 """
 
 import math
@@ -58,10 +55,9 @@ class Round:
 def submit_round(campaign: Campaign, inside: bool = False, after: str = "") -> Round:
     """Submit tasks for the trials that are left, unless enough are queued, and helper jobs; return what was done.
 
-    Parents whose weights are gone are reopened, and jobs that SLURM holds are released. The caller must hold
-    `launcher_lock`. A new campaign is written only if it gets tasks. inside: whether the caller is a job of the
-    campaign. after: the name of its array, if it began after all tasks of earlier arrays. Raises Refused after
-    MOST_ARRAYS within an hour. If tasks were submitted but no last job, the result says why.
+    The caller must hold `launcher_lock`. A new campaign is written only if it gets tasks. inside: whether the caller is
+    a job of the campaign. after: the name of its array, if it began after all tasks of earlier arrays. Raises Refused
+    after MOST_ARRAYS within an hour.
     """
     place = campaign.place
     plans = campaign.read_plans()
@@ -120,10 +116,7 @@ def submit_round(campaign: Campaign, inside: bool = False, after: str = "") -> R
 
 
 def counts(task: QueuedTask, campaign: Campaign, after: str) -> bool:
-    """Return whether a job in the queue trains the campaign's trials. squeue may show jobs that have ended.
-
-    after: as for `submit_round`.
-    """
+    """Return whether a job in the queue trains the campaign's trials. squeue may show jobs that have ended."""
     other = task.array.campaign
     has_ended = other.folder == campaign.folder and task.array.folder.name < after
     shares_plans = bool({*other.plans} & {*campaign.plans})
@@ -131,23 +124,18 @@ def counts(task: QueuedTask, campaign: Campaign, after: str) -> bool:
 
 
 def read_standings(trials: Iterable[Job], place: Place) -> dict[str, Standing]:
-    """Return trial id -> its standing now."""
     reader = Standings(place.runs, place.code)
     return {job.id: job.standing(reader) for job in trials}
 
 
 def count_trials(standings: Mapping[str, Standing]) -> Round:
-    """Return how many trials are over, failed, blocked and left."""
     count = Counter(standing.kind for standing in standings.values())
     over, failed, blocked = count[Kind.FINISHED] + count[Kind.DIVERGED], count[Kind.FAILED], count[Kind.BLOCKED]
     return Round(over, failed, blocked, left=count.total() - over - failed - blocked)
 
 
 def startable(standings: Mapping[str, Standing]) -> list[str]:
-    """Return the ids of the trials that are left, except those that begin with a parent's end.
-
-    While the parent is being trained, the task that trains it goes on with them.
-    """
+    """Return the ids of the trials that are left, except those that the task of a running parent goes on with."""
     trial_ids = []
     for trial_id, standing in standings.items():
         awaits_parent = standing.start.running and standing.kind is not Kind.RUNNING
@@ -195,10 +183,9 @@ def helper_starts(profile: Profile, before: Iterable[object]) -> dict[str, dict[
 
 
 def send_helpers(campaign: Campaign, before: Sequence[int], tasks: int = 1, functions: Set[str] = HELPERS) -> None:
-    """Submit a last job that begins after the jobs `before`, and a job that watches.
+    """Submit the helper jobs `functions`, the last one after the jobs `before`.
 
-    tasks: number of tasks of the newest job. Its last task is given up if the queue is full. functions: which of the
-    two to submit.
+    tasks: number of tasks of the newest job. Its last task is given up if the queue is full.
     """
     starts = helper_starts(campaign.profile, before)
     for function in sorted(functions & starts.keys()):
@@ -213,7 +200,6 @@ def send_helpers(campaign: Campaign, before: Sequence[int], tasks: int = 1, func
 
 
 def ensure_all_helpers(in_queue: Sequence[QueuedTask]) -> None:
-    """Do the work of `ensure_helpers` for all campaigns of this user that have tasks in the queue."""
     by_folder = {task.array.campaign.folder: task.array.campaign for task in in_queue}
     for campaign in by_folder.values():
         if campaign.is_own:
@@ -237,5 +223,4 @@ def ensure_helpers(campaign: Campaign, in_queue: Sequence[QueuedTask]) -> None:
 
 
 def own_tasks(campaign: Campaign, in_queue: Iterable[QueuedTask]) -> list[QueuedTask]:
-    """Return the tasks and helper jobs of a campaign that are in the queue."""
     return [task for task in in_queue if task.array.campaign.folder == campaign.folder]

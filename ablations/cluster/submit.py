@@ -15,7 +15,7 @@ from ablations.cluster import arrays, rounds
 from ablations.cluster import campaign as campaigns
 from ablations.cluster.arrays import LAST, WATCH, WORK
 from ablations.cluster.campaign import Campaign
-from ablations.cluster.node_check import CHECK, FAILED, LAST_LINE
+from ablations.cluster.node import CHECK, FAILED_CHECK, LAST_LINE
 from ablations.cluster.rounds import Round
 from ablations.execution import reopen, slots
 from ablations.execution.launch import Place
@@ -41,12 +41,7 @@ VISIBLE_SECONDS = 15.0  # until what a node wrote is visible on this machine
 
 
 def read_profile(name: str, resources: Mapping[str, Any] | None = None) -> Profile:
-    """Return a cluster's profile, given its name or file, or this machine's for the name `local`.
-
-    resources: values for keys that the profile omits.
-
-    Raises a ValueError that names file and key if the profile does not exist or is not valid.
-    """
+    """Return a cluster's profile, by name or file, or this machine's. resources: values of keys that it omits."""
     if is_this_machine(name):
         return Profile(gpus=len(machine.gpus()), time="366-00:00:00")
     path = find_profile(name)
@@ -71,10 +66,7 @@ def check_gpus(profile: Profile, trials: Sequence[Job]) -> None:
 
 
 def preflight(profile: Profile, runs: Path) -> None:
-    """Check a profile with SLURM, and print a warning if its jobs cannot start now.
-
-    Raises ValueError if they never can, if SLURM does not answer, or if it would misread the path of `runs`.
-    """
+    """Check a profile with SLURM, and warn if its jobs cannot start now. Raises ValueError if they never can."""
     require_folder(runs)
     warning = slurm_preflight.check(profile)
     if warning:
@@ -83,10 +75,7 @@ def preflight(profile: Profile, runs: Path) -> None:
 
 
 def preview(plans: Sequence[Plan], place: Place, profile: Profile, arms: Sequence[str]) -> str:
-    """Return the scripts that a submission would pass to sbatch, below a comment with trials, tasks and cost.
-
-    If no trial is left to submit, returns only a comment.
-    """
+    """Return the scripts that a submission would pass to sbatch, below a comment with trials, tasks and cost."""
     trials = trials_to_submit(plans, place, arms)
     if not trials:
         return "# 0 trials: nothing is left to submit"
@@ -106,8 +95,7 @@ def preview(plans: Sequence[Plan], place: Place, profile: Profile, arms: Sequenc
 def submit(plans: Sequence[Plan], place: Place, profile: Profile, arms: Sequence[str]) -> str:
     """Submit the trials that are still to train and not queued; return a summary for the user.
 
-    SLURM is asked only if trials are left. If nothing is left to train, tables and report are brought up to date.
-    Raises the errors of `submit_round`, and TimeoutError if another process holds the lock for TURN_SECONDS.
+    If nothing is left to train, tables and report are brought up to date, and SLURM is not asked.
     """
     with campaigns.launcher_lock(place.runs):
         if trials_to_submit(plans, place, arms):
@@ -124,8 +112,7 @@ def submit(plans: Sequence[Plan], place: Place, profile: Profile, arms: Sequence
 def start_here(plans: Sequence[Plan], place: Place, profile: Profile, arms: Sequence[str]) -> str:
     """Start a background process of this machine for the trials that are still to train; return a summary.
 
-    It trains what no other process has claimed, then writes tables and report. None is started while an earlier one is
-    at work. Raises ModuleNotFoundError if submitit is not installed, and TimeoutError as `submit` does.
+    It trains what no other process has claimed, then writes tables and report. One works at a time.
     """
     from slurm import local  # imported here because it loads submitit
 
@@ -193,8 +180,8 @@ def submission_message(done: Round, profile: Profile) -> str:
 def cancel(runs: Path, names: set[str]) -> str:
     """Mark this user's campaigns of the plans `names` as cancelled, then cancel their jobs; return a message.
 
-    Jobs of campaigns that were marked earlier are cancelled too. Marks nothing and raises ValueError if unfinished
-    trials of other plans would be cancelled. After marking, raises the errors of queue.cancel.
+    Jobs of campaigns that were marked earlier are cancelled too. Raises ValueError if unfinished trials of other plans
+    would be cancelled.
     """
     fresh: list[Campaign] = []
     others: set[str] = set()
@@ -240,11 +227,7 @@ def other_open_plans(campaign: Campaign, names: set[str]) -> list[str]:
 
 
 def check(profile: Profile, place: Place, patience: float = 600.0) -> tuple[list[str], bool]:
-    """Submit a short job that runs the checks of node_check; return (what it printed, whether no check failed).
-
-    patience: the longest wait in seconds. Raises ValueError if the job does not end meanwhile, or ends without checking
-    everything.
-    """
+    """Submit a short job that runs the checks of a node; return (what it printed, whether no check failed)."""
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
         raise SystemExit(128 + number)
@@ -260,11 +243,11 @@ def check(profile: Profile, place: Place, patience: float = 600.0) -> tuple[list
     finally:  # also after Ctrl-C
         cancel_check(array)
         shutil.rmtree(campaign.folder)
-    return lines, not any(line.startswith(FAILED) for line in lines)
+    return lines, not any(line.startswith(FAILED_CHECK) for line in lines)
 
 
 def await_last_line(array: JobArray) -> list[str]:
-    """Return what the ended job of a check printed. Raises ValueError if its last line is not there after a while."""
+    """Return what the ended job of a check printed. Raises ValueError if its last line does not come."""
     printed = arrays.log_lines(array.folder)
     if LAST_LINE not in printed:  # ask now, because SLURM soon forgets ended jobs
         ends = [f"{job.state} on {job.node}" for job in queue.jobs(array.tag, ended=True) if job.node]

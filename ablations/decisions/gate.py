@@ -1,8 +1,12 @@
-"""Propose changes to a baseline, test them step by step, and estimate what was kept. The ledger is `store.gate_files`.
+"""Propose changes to a baseline, test them step by step, and estimate what was kept.
 
 Each proposal has seeds of its own, which no proposal of the run directory had before and no trial of its arms used.
 """
 
+import io
+import subprocess
+import tarfile
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +18,7 @@ from ablations.planning.estimate import EstimatedCost
 from ablations.study.design import Design
 from ablations.study.recipe import Recipe
 from ablations.study.study import Study
+from ablations.trainables.command.command import is_command
 from results import store
 from results.statistics import stream as statistics
 from results.statistics.contrast import Measured, difference, samples_by_arm
@@ -26,6 +31,7 @@ from results.store.schemas import Metric, Plan, Settings
 from results.store.schemas.gates import GateLook, GateSide, Proposal
 from results.study_results import load_plans
 
+CODE_FOLDER = "code"  # in the run directory: the files of revisions
 FIRST_SEED = 1000  # studies have the seeds before, by which a change may have been chosen
 
 
@@ -48,7 +54,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Asked:
-    """What the user asks for: a stream, both sides and how they are compared. metric: "" for the recipe's."""
+    """What the user asks for. metric: "" for the recipe's."""
 
     stream: str
     baseline: Side
@@ -65,7 +71,7 @@ def propose(asked: Asked, runs: Path, check: Callable[[Proposal], None]) -> Prop
     """Return the proposal of a pair of arms, which is written to the ledger unless it is there.
 
     A pair with equal trials is rejected at once. check: raises ValueError before a proposal is written that cannot be
-    trained. Raises ValueError if the pair was declared otherwise, or if the baseline is not the stream's.
+    trained.
     """
     with gate_files.turn(runs):
         streams = gate_files.read_streams(runs)
@@ -108,7 +114,6 @@ def propose(asked: Asked, runs: Path, check: Callable[[Proposal], None]) -> Prop
 
 
 def next_seed(streams: dict[str, Stream]) -> int:
-    """Return the first seed that no proposal of a run directory has."""
     first = FIRST_SEED
     for stream in streams.values():
         for proposed in stream.proposals:
@@ -165,18 +170,15 @@ def check_stream(stream: Stream, baseline: GateSide, candidate: GateSide) -> Non
 
 
 def next_step(proposed: Proposed) -> int:
-    """Return the step to take, the first of which is 1. The proposal is open."""
     return proposed.last.step + 1
 
 
 def seed_jobs(proposal: Proposal, seeds: Sequence[int]) -> list[Job]:
-    """Return the trials of both sides with these seeds, pair by pair."""
     both = jobs(plans_of(proposal))
     return sorted((job for job in both if job.config["seed"] in seeds), key=lambda job: job.config["seed"])
 
 
 def unfinished(todo: Sequence[Job], runs: Path) -> set[str]:
-    """Return the ids of the trials that are not over."""
     return {job.id for job in todo if not store.trial(runs, job.id).state().is_over}
 
 
@@ -185,13 +187,11 @@ def plans_of(proposal: Proposal) -> list[Plan]:
 
 
 def cost(proposal: Proposal, wanted: set[str], runs: Path) -> EstimatedCost:
-    """Return the cost of training some of the trials here. wanted: their ids."""
     plans = plans_of(proposal)
     return estimate.cost(plans, runs, estimate.local_device(plans), wanted)
 
 
 def next_level(stream: Stream) -> float:
-    """Return the level of the stream's next proposal."""
     return statistics.next_level(stream.opened, stream.keeps)
 
 
@@ -215,10 +215,7 @@ def change(proposal: Proposal, seeds: Sequence[int], runs: Path) -> tuple[Measur
 
 
 def answer(proposed: Proposed, stream: str, runs: Path) -> GateLook:
-    """Return the answer after the next step, all of whose trials are over, and write it to the ledger.
-
-    Raises ValueError if another process has kept another proposal meanwhile.
-    """
+    """Return the answer after the next step, all of whose trials are over, and write it to the ledger."""
     proposal = proposed.proposal
     step = next_step(proposed)
     measured, diverged = change(proposal, proposal.seeds_of_step(step), runs)
@@ -266,10 +263,7 @@ def fresh_change(proposal: Proposal, runs: Path) -> Measured | None:
 
 
 def total_change(stream: Stream, runs: Path) -> Estimate | None:
-    """Return the change from the first baseline: the sum of the fresh differences of all that was kept.
-
-    It is None if nothing was kept, or if one of them has none.
-    """
+    """Return the sum of the fresh differences of all that was kept, or None if nothing was or one has none."""
     changes = []
     for proposed in stream.kept:
         measured = fresh_change(proposed.proposal, runs)
@@ -277,3 +271,47 @@ def total_change(stream: Stream, runs: Path) -> Estimate | None:
             return None
         changes.append(measured)
     return statistics.total_gain(changes) if changes else None
+
+
+# -- code of other revisions -------------------------------------------------------------------------------------------
+
+
+def with_code(recipe: Recipe, code: str, runs: Path) -> Recipe:
+    """Return a recipe whose code lies in another folder, or is that of a git revision of its own folder."""
+    if not is_command(recipe.train):
+        raise ValueError(f"--code {code}: recipe {recipe.name} trains no command: give one with `train: python ...`")
+    folder = Path(code)
+    if not folder.is_dir():
+        folder = revision_folder(Path(recipe.folder), code, runs)
+    return recipe.model_copy(update={"folder": str(folder.resolve())})
+
+
+def revision_folder(folder: Path, revision: str, runs: Path) -> Path:
+    """Return what a folder of a git repository is in a revision, as a folder below `runs`."""
+    top = git(folder, revision, "rev-parse", "--show-toplevel").strip()
+    within = git(folder, revision, "rev-parse", "--show-prefix").strip()
+    commit = git(folder, revision, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+    files = runs / CODE_FOLDER / commit.strip()
+    if not files.is_dir():
+        archive = subprocess.run(["git", "-C", top, "archive", commit.strip()], capture_output=True, check=True).stdout
+        files.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=files.parent, prefix=".") as temporary:
+            whole = Path(temporary, "files")
+            with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+                tar.extractall(whole, filter="data")
+            if not files.exists():
+                whole.rename(files)
+    if not (files / within).is_dir():
+        raise ValueError(f"--code {revision}: has no folder {within or '.'}")
+    return files / within
+
+
+def git(folder: Path, revision: str, *words: str) -> str:
+    """Return what git prints in a folder. revision: for errors. Raises ValueError if git fails or is missing."""
+    try:
+        asked = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise ValueError(f"--code {revision}: is no folder, and git is not installed here") from None
+    if asked.returncode:
+        raise ValueError(f"--code {revision}: neither a folder nor a git revision in {folder}")
+    return asked.stdout

@@ -1,7 +1,4 @@
-"""Bundles: results with all that a deposit needs, as a folder or a .zip file, and a manifest of their hashes.
-
-A bundle of others is not trusted: no file is unpickled or extracted, and sizes and names are checked before reading.
-"""
+"""Bundles of others, which are not trusted: nothing is unpickled or extracted, and sizes and names are checked."""
 
 import hashlib
 import os
@@ -48,10 +45,7 @@ def is_bundle(path: Path) -> bool:
 
 
 def read_bundle(path: Path) -> Bundle:
-    """Return a bundle after checking every hash.
-
-    Raises ValueError if it is too large, has a name that leads out of it, is damaged, or lacks a file.
-    """
+    """Return a bundle after checking every hash. Raises ValueError if it is too large, damaged or not a bundle."""
     files = zip_files(path) if path.is_file() else folder_files(path)
     if SUMS not in files:
         raise ValueError(f"{path}: no bundle: it has no {SUMS}")
@@ -131,16 +125,6 @@ def folder_files(path: Path) -> dict[str, bytes]:
             size += file.stat().st_size
             check_size(len(names), size, path)
     return {name: read_bytes(path / name, MOST_BYTES) for name in sorted(names)}
-
-
-@contextmanager
-def results_file(source: Path) -> Iterator[Path]:
-    """Yield the path of the export in a bundle, whose hashes are checked, or `source` itself if it is no bundle."""
-    if not is_bundle(source):
-        yield source
-        return
-    with temporary_results(read_bundle(source)) as path:
-        yield path
 
 
 @contextmanager

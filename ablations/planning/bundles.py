@@ -1,7 +1,4 @@
-"""Packing a bundle: results with all that a deposit needs, without folders and host names of this machine.
-
-Equal results in an equal environment give equal bytes.
-"""
+"""Packing a bundle: all that a deposit needs, without private names. Equal results give equal bytes."""
 
 import hashlib
 import io
@@ -15,7 +12,8 @@ from dataclasses import replace
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ablations import provenance
 from ablations.planning.bundle_files import RESULTS, SUMS, ZIP
@@ -34,24 +32,17 @@ from results.tables import seal_notes, sentences, study_table
 REPORT, README, CITATION, ENVIRONMENT = "report.html", "README.md", "CITATION.cff", "environment.txt"
 EARLIEST = (1980, 1, 1, 0, 0, 0)  # the first date of a .zip file
 UNKNOWN_START = "1980-01-01T00:00:00Z"
-FILES = {
-    REPORT: "tables, figures and verdicts; opens in a browser, without a network",
-    RESULTS: "plans, metrics, training curves and per-image correctness of every trial",
-    "studies/, recipes/": "what was asked, and on what",
-    "plugins/": "the authors' own parts",
-    "seals/": "what was declared before the first result",
-    ENVIRONMENT: "the packages that were installed when this was packed",
-    CITATION: "what to cite",
-    SUMS: "the SHA-256 of every other file: `sha256sum -c SHA256SUMS`",
-}
+TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
 
 
 class Packer:
-    """The files of a bundle, as they are added.
-
-    with_own_files: whether to pack files that plans name by path. An export of others could name any file. left_out:
-    what could not be packed as it is, and why.
-    """
+    """The files of a bundle. with_own_files: whether to pack what plans name, as an export of others names any file."""
 
     def __init__(self, paths: LocalPaths, with_own_files: bool) -> None:
         self.paths = paths
@@ -65,10 +56,7 @@ class Packer:
             raise ValueError(f"two files would be {name} in the bundle: rename one")
 
     def add_yaml(self, packed: str, file: str) -> str:
-        """Add a study's or recipe's file without folders of this machine, and return what names it in a command.
-
-        packed: its name in the bundle. file: its path, or the name of a packaged one.
-        """
+        """Add a study's or recipe's file as `packed`, and return what names it in a command."""
         is_packaged = stem(file) == file
         try:
             if not is_packaged and not self.with_own_files:
@@ -100,9 +88,10 @@ class Packer:
         study = self.add_yaml(f"studies/{safe_name(plan.study)}.yaml", asked.study)
         recipe = self.add_yaml(f"recipes/{safe_name(plan.recipe)}.yaml", asked.recipe)
         plugins = []
-        for file in filter(is_python, asked.plugins):
-            plugins.append(f"plugins/{Path(file).name}")
-            self.add_code(plugins[-1], Path(file))
+        for file in asked.plugins:
+            if file.endswith(".py"):
+                plugins.append(f"plugins/{Path(file).name}")
+                self.add_code(plugins[-1], Path(file))
         code = user_code(plan)
         if code is not None and not Path(code.about.folder).is_dir():
             self.left_out.append(f"the code of {plan.recipe}: is not on the machine that packed this")
@@ -131,15 +120,8 @@ class Packer:
         )
 
 
-def is_python(file: str) -> bool:
-    return file.endswith(".py")
-
-
 def pack(studies: Sequence[StudyResults], source: Path, inside: Mapping[str, Inspection] = {}) -> dict[str, bytes]:
-    """Return the files of a bundle: name -> content. source: where the results are. inside: trial id -> inspection.
-
-    Raises ValueError if two files would have one name.
-    """
+    """Return the files of a bundle: name -> content. source: where the results are. inside: trial id -> inspection."""
     packer = Packer(LocalPaths.of([study.plan for study in studies], source), with_own_files=source.is_dir())
     public = [packer.public(study) for study in studies]
     sealed: dict[str, Seal] = {}
@@ -166,7 +148,6 @@ def last_start(studies: Iterable[StudyResults]) -> datetime:
 
 
 def environment_text() -> str:
-    """Return the installed packages as lines that pip takes, without the places that they were installed from."""
     installed = {dist.name.lower(): dist.version for dist in metadata.distributions() if dist.name}
     lines = [f"{name}=={version}" for name, version in sorted(installed.items())]
     comment = "# installed when the bundle was packed; the versions of each trial are in results.parquet"
@@ -176,66 +157,31 @@ def environment_text() -> str:
 def citation_text(studies: Sequence[StudyResults]) -> str:
     """Return a CITATION.cff that names the studies, their sources and the suite. JSON texts are valid YAML."""
     names = ", ".join(study.name for study in studies)
-    references: list[dict[str, Any]] = [
-        {
-            "type": "software",
-            "title": "vit-ablations: ablation studies for Vision Transformers, with error bars",
-            "version": metadata.version("vit-ablations"),
-            "authors": [{"name": "The vit-ablations authors"}],
-        }
-    ]
-    for source in dict.fromkeys(study.plan.source for study in studies if study.plan.source):
-        references.append({"type": "generic", "title": source, "authors": [{"name": "The authors of the source"}]})
-    content = {
-        "cff-version": "1.2.0",
-        "message": "Cite this deposit as the archive says, the source of each study, and the software.",
-        "type": "dataset",
-        "title": f"Ablation results: {names}",
-        "authors": [{"name": "The depositors, as the archive names them"}],
-        "references": references,
-    }
-    return "".join(f"{key}: {json.dumps(value)}\n" for key, value in content.items())
+    sources = dict.fromkeys(study.plan.source for study in studies if study.plan.source)
+    return TEMPLATES.get_template("bundle_citation.cff.j2").render(
+        title=json.dumps(f"Ablation results: {names}"),
+        version=json.dumps(metadata.version("vit-ablations")),
+        sources=list(map(json.dumps, sources)),
+    )
 
 
 def readme_text(studies: Sequence[StudyResults], sealed: Mapping[str, Seal], packer: Packer) -> str:
-    lines = ["# Ablation results", ""]
+    views = []
     for study in studies:
-        table = study_table.table(study)
         notes, warnings = seal_notes.seal_notes(study)
-        lines += [f"## {study.plan.question}", "", f"`{study.name}`: {sentences.answer(table)}", ""]
-        lines += [f"- {note[:1].upper()}{note[1:]}." for note in (*warnings, *notes)]
-        lines += [f"- Again: `{report.rerun_command(study.plan)}`", ""]
-    for digest, seal in sealed.items():
-        lines += [
-            f"Seal of `{seal.declaration.plan}`: SHA-256 `{digest}`. Compare it with the one that was deposited.",
-            "",
-        ]
-    lines += ["## Files", "", "| file | holds |", "|---|---|"]
-    for name, meaning in FILES.items():
-        folders = tuple(part for part in name.split(", ") if part.endswith("/"))
-        if name in packer.files or name == SUMS or any(file.startswith(folders or "\0") for file in packer.files):
-            lines.append(f"| `{name}` | {meaning} |")
-    lines += [
-        "",
-        "## Check and use it",
-        "",
-        "With vit-ablations: `ablate verify .` checks every hash and trains three random trials anew; code of the "
-        "authors only once you have read it and name its recipe (`--recipe`). "
-        f"`ablate report --runs {RESULTS}` makes the page again. `ablate run STUDY --from .` takes these trials.",
-        "",
-        "Nothing in it runs when it is opened. Host names and folders of the authors' machine were left out.",
-        "Weights are not in it.",
-    ]
-    if packer.left_out:
-        lines += ["", "Not packed as it was:", "", *(f"- {line}." for line in dict.fromkeys(packer.left_out))]
-    return "\n".join([*lines, ""])
+        view = {"name": study.name, "question": study.plan.question, "notes": [*warnings, *notes]}
+        answer = sentences.answer(study_table.table(study))
+        views.append(view | {"answer": answer, "again": report.rerun_command(study.plan)})
+    return TEMPLATES.get_template("bundle_readme.md.j2").render(
+        studies=views,
+        sealed=sealed,
+        folders={name.partition("/")[0] for name in packer.files if "/" in name},
+        left_out=list(dict.fromkeys(packer.left_out)),
+    )
 
 
 def write(files: Mapping[str, bytes], out: Path) -> None:
-    """Write a bundle to a folder or, if its name ends in .zip, to a file: completely or not at all.
-
-    Raises ValueError if the folder exists already.
-    """
+    """Write a bundle to a new folder or a .zip file, completely or not at all. Raises ValueError if a folder exists."""
     if out.suffix.lower() == ZIP:
         return write_bytes(out, zip_bytes(files))
     if os.path.lexists(out):

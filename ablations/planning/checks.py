@@ -1,7 +1,4 @@
-"""Checks of a design before it is planned, and of undeclared differences between the arms of a plan.
-
-Device, code and kernels may differ from trial to trial: results/tables/provenance.py reports them.
-"""
+"""Checks of a design before it is planned, and of undeclared differences between the arms of a plan."""
 
 from collections.abc import Collection, Iterable, Sequence
 
@@ -20,26 +17,20 @@ USUAL_METRICS = {"accuracy": "test_accuracy", "acc": "test_accuracy", "top1": "t
 
 
 def check(design: Design) -> None:
-    """Raise ValueError if a design has an error that can be found before training.
-
-    Errors are unknown names, comparisons across data sets, arms that cannot be trained or evaluated, and margins or
-    published accuracies in percent.
-    Also raises the errors of `Design.arms`.
-    """
+    """Raise ValueError if a design has an error that can be found before training, and the errors of `Design.arms`."""
     check_names(design)
     check_data(design)
     check_shares(design)
     check_race(design)
-    for name in design.required_evals:
-        for arm in design.arms:
+    stages: dict[str, Stage] = {}
+    for arm in design.arms:
+        stages |= {stage.name: stage for stage in arm.lineage}
+        for name in design.required_evals:
             try:
                 design.trainable.check_eval(name, arm.config)
             except ValueError as error:
                 why = str(error).removeprefix(f"eval {name}: ")
                 raise ValueError(f"eval {name} of arm {arm.name}: {why}") from None
-    stages: dict[str, Stage] = {}
-    for arm in design.arms:
-        stages |= {stage.name: stage for stage in arm.lineage}
     for trials in (*design.arms, *stages.values()):
         try:
             design.trainable.check_trial(trials.config, trials.parent.config if trials.parent else None)
@@ -61,10 +52,7 @@ def check_race(design: Design) -> None:
 
 
 def check_names(design: Design) -> None:
-    """Raise ValueError if the study names an unknown metric, figure or arm, or a model family without arms.
-
-    Arms that exist only with the axis values of another recipe count as known.
-    """
+    """Raise ValueError if the study names an unknown metric, figure or arm, or a model family without arms."""
     study = design.study
     arms = [arm.name for arm in design.arms]
     check_metrics(design)
@@ -74,7 +62,7 @@ def check_names(design: Design) -> None:
     for claim in design.claims:
         check_arms(design, "claims", claimed_arms(claim), claimable_names(design))
     for name in sorted(study.families.keys() - {design.family_name(arm) for arm in design.arms}):
-        raise ValueError(f"study '{study.name}': families: no arm is of {name}")
+        raise design.mistake(f"families: no arm is of {name}")
 
 
 def check_metrics(design: Design) -> None:
@@ -97,30 +85,29 @@ def check_data(design: Design) -> None:
     listed = design.curves.get(key, [])
     of_baseline = design.study.baseline.get(key)
     if listed and of_baseline not in (None, *listed):
-        raise ValueError(
-            f"study '{design.study.name}': baseline: {key}={of_baseline}: one of {joined_names(listed)}, the data sets "
-            "on which every arm is trained"
+        names = joined_names(listed)
+        raise design.mistake(
+            f"baseline: {key}={of_baseline}: one of {names}, the data sets on which every arm is trained"
         )
     data = {arm.name: design.trainable.data_name(arm.config) for arm in design.arms}
     compared = [(f"arm {arm.name}", arm.name, arm.baseline) for arm in design.arms]
     compared += [(f"claim {claim}", *claimed_arms(claim)) for claim in design.claims]
     for what, first, second in compared:
         if {first, second} <= data.keys() and data[first] != data[second]:
-            raise ValueError(
-                f"study '{design.study.name}': {what}: {data[first]} against {data[second]}: numbers on different test "
-                "images are not compared; `factors: {data: [A, B]}` gives every arm on every data set"
+            raise design.mistake(
+                f"{what}: {data[first]} against {data[second]}: numbers on different test images are not compared; "
+                "`factors: {data: [A, B]}` gives every arm on every data set"
             )
 
 
 def check_arms(design: Design, key: str, names: Iterable[str], known: Sequence[str]) -> None:
-    study = design.study
     baseline = design.main_baseline
     for name in names:
-        if name in known or may_name_arm(study, name):
+        if name in known or may_name_arm(design.study, name):
             continue
         if {*name.split(",")} <= {*baseline.split(",")}:
-            raise ValueError(f"study '{study.name}': {key}={name}: is the baseline, whose name is {baseline}")
-        check_name(study, key, name, known)
+            raise design.mistake(f"{key}={name}: is the baseline, whose name is {baseline}")
+        check_name(design.study, key, name, known)
 
 
 def check_name(study: Study, key: str, name: str, known: Collection[str]) -> None:
@@ -132,13 +119,10 @@ def check_shares(design: Design) -> None:
     """Raise ValueError if the metric is an accuracy and its margin or a published number looks like a percentage."""
     if not design.primary_metric.is_accuracy:
         return
-    where = f"study '{design.study.name}'"
-    check_margin(design.margin, where)
+    check_margin(design.margin, f"study '{design.study.name}'")
     for arm, value in design.study.published.items():
         if value > 1:
-            raise ValueError(
-                f"{where}: published {arm}={value:g}: at most 1, as a share of the images (0.642 is 64.2%)"
-            )
+            raise design.mistake(f"published {arm}={value:g}: at most 1, as a share of the images (0.642 is 64.2%)")
 
 
 def check_margin(margin: float | str | None, where: str) -> None:
@@ -179,11 +163,11 @@ def may_name_arm(study: Study, name: str) -> bool:
 def refuse_undeclared(plan: Plan) -> None:
     """Raise ValueError for undeclared differences in settings between arms and baselines, or between their stages."""
     trainable = find(plan.trainable)
-    arms = {arm.name: arm for arm in plan.arms}
+    arms = plan.arms_by_name
     for arm in plan.arms:
-        if arm.baseline not in arms:
+        baseline = arms.get(arm.baseline)
+        if baseline is None:
             continue
-        baseline = arms[arm.baseline]
         allowed = allowed_settings(arm, baseline, plan)
         if allowed is None:
             continue
@@ -197,10 +181,7 @@ def refuse_undeclared(plan: Plan) -> None:
 
 
 def refuse_undeclared_start(trainable: Trainable, plan: Plan, arm: Entry, baseline: Entry, allowed: set[str]) -> None:
-    """Raise ValueError if a stage of the arm and the same stage of its baseline differ in an undeclared setting.
-
-    allowed: the settings in which arm and baseline may differ, such as pretrain.lr.
-    """
+    """Raise ValueError if a stage of the arm differs from its baseline's stage in an undeclared setting."""
     for stage, reference in zip(plan.lineage(arm), plan.lineage(baseline), strict=False):
         if stage.stage != reference.stage:
             break
@@ -215,10 +196,7 @@ def refuse_undeclared_start(trainable: Trainable, plan: Plan, arm: Entry, baseli
 
 
 def allowed_settings(arm: Entry, baseline: Entry, plan: Plan) -> set[str] | None:
-    """Return the settings in which an arm may differ from its baseline.
-
-    Returns None for a named arm in a plan of an earlier version, because such plans record no declared settings.
-    """
+    """Return the settings in which an arm may differ from its baseline; None for a named arm of an earlier version."""
     declared = arm.declared
     if declared is None:  # in plans of earlier versions
         declared = [key for key, value in arm.values.items() if value != baseline.values.get(key)]
@@ -232,15 +210,15 @@ def allowed_settings(arm: Entry, baseline: Entry, plan: Plan) -> set[str] | None
 
 def undeclared_difference(trainable: Trainable, entry: Entry, reference: Entry, declared: set[str]) -> str:
     """Return the first undeclared difference between two entries as text with both values, or "" if there is none."""
-    settings = learning_settings(trainable, entry.config)
-    others = learning_settings(trainable, reference.config)
-    for key in sorted(settings.keys() | others.keys()):
+    settings = with_options(entry.config)
+    others = with_options(reference.config)
+    for key in sorted((settings.keys() | others.keys()) - {*trainable.how_it_runs}):
         if settings.get(key) != others.get(key) and not any(trainable.covers(name, key) for name in declared):
             return f"{key}, {settings.get(key)} against {others.get(key)}"
     return ""
 
 
-def learning_settings(trainable: Trainable, config: Settings) -> Settings:
-    """Return the settings that affect what is learned, including the options of variants."""
-    whole = {**config, **config.get("options", {})}
-    return {key: value for key, value in whole.items() if key != "options" and key not in trainable.how_it_runs}
+def with_options(config: Settings) -> Settings:
+    """Return a config with the options of its variants as settings of their own."""
+    rest = {key: value for key, value in config.items() if key != "options"}
+    return {**rest, **config.get("options", {})}

@@ -1,19 +1,12 @@
 """Estimate the time of trials on a device, with the source of each estimate.
 
-The training time comes from the first available source:
-
-1. past trials of the arm on the device
-2. steps measured by `ablate plan --probe`
-3. the arm's work, which is its training FLOPs, at the best known speed: that of past trials of other arms, or else the
-   one that the recipe states, or else an assumed one
-
-The time of validations and test follows from the number of their images. Evals are not included.
-
-Functions that read `runs` raise NewerSchema if a newer version wrote a file in it.
+The training time comes from the first source in SOURCES that is known. The time of validations and test follows
+from the number of their images. Evals are not included.
 """
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,17 +16,19 @@ from typing import Any
 from ablations.execution import reopen
 from ablations.execution.retry_rules import read_or_none
 from ablations.jobs import Job
-from ablations.planning import step_times
-from ablations.planning.step_times import Device
-from ablations.trainables.trainable import Trainable, find
+from ablations.provenance import source_digest
+from ablations.trainables.trainable import Trainable, find, is_trial_id
+from commonfloor.files import refuse_links
 from results import store
 from results.store import gate_files
-from results.store.schemas import Entry, Environment, Plan
-from results.units import amount_text
+from results.store.plan_files import parent_setting
+from results.store.schemas import Entry, Environment, Plan, Settings, StepTime, StepTimes
+from results.units import amount_text, duration_text
 
 ENOUGH = 20  # the largest number of past trials that are used per arm
 EACH = 3  # the largest number of past trials of another arm whose speed is used
 ALL = 60  # the number of past trials of other arms from which on no further arm is read
+STEPS = 50  # in a measurement of `ablate plan --probe`
 START_SECONDS = 5.0  # to start a worker and load its data
 # Cautious training FLOPs per second of a worker: a measured CPU core, and a tenth of an A100's peak.
 CORE_FLOPS, GPU_FLOPS = 5e9, 3e13
@@ -47,6 +42,29 @@ SOURCES = {  # name of a source, best first -> text
     "flops": "nothing but training FLOPs for {arms}",
     "unknown": "0 for {arms}, of which no trial has finished on this device",
 }
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU or a CPU core. name: the vendor's name or a part of it; "" for any device."""
+
+    gpu: bool
+    name: str = ""
+
+    def ran_attempt(self, env: Environment, threads: int | None) -> bool:
+        """Return whether an attempt ran on this device, with `threads` threads on a CPU."""
+        if env.accelerator and (env.accelerator == "cuda") != self.gpu:  # "" in earlier versions
+            return False
+        has_other_threads = not self.gpu and env.threads not in (None, threads)
+        return self.matches(env.device) and not has_other_threads
+
+    def matches(self, name: str) -> bool:
+        """Return whether `name` names this device. SLURM's a100 matches NVIDIA's A100-SXM4-80GB."""
+        return normalized(self.name) in normalized(name)
+
+
+def normalized(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "", name.lower())
 
 
 @dataclass(frozen=True)
@@ -86,18 +104,12 @@ def sources_text(sources: Mapping[str, int], plans: Iterable[Plan]) -> str:
 
 
 def local_device(plans: Sequence[Plan]) -> Device:
-    """Return the GPU or CPU core of this machine that the first arm of the plans would train on.
-
-    If the arm needs a GPU and there is none here, returns a GPU without a name.
-    """
+    """Return the GPU or CPU core here that the first arm would train on: a GPU without a name if there is none."""
     return Device(*find(plans[0].trainable).hardware(plans[0].arms[0].config))
 
 
 def check_max_hours(most: float, plans: Sequence[Plan], wanted: Sequence[Job], runs: Path, device: Device) -> None:
-    """Raise ValueError if training the unfinished jobs among `wanted` takes more than `most` core-hours or GPU-hours.
-
-    Unknown time is too much. Parents whose weights were lost count too, because they are trained again.
-    """
+    """Raise ValueError if training the unfinished jobs takes more than `most` hours, or an unknown time."""
     left = {job.id for job in wanted if not store.trial(runs, job.id).state().is_over}
     left |= reopen.lost_parents(runs, wanted).keys()
     needed = cost(plans, runs, device, left)
@@ -144,8 +156,6 @@ def cost(plans: Iterable[Plan], runs: Path, device: Device, wanted: set[str]) ->
 
 @dataclass(frozen=True)
 class TrialTimes:
-    """What is known of the time that a plan's trials take on a device."""
-
     plan: Plan
     runs: Path
     device: Device
@@ -156,7 +166,7 @@ class TrialTimes:
 
     @cached_property
     def step_seconds(self) -> dict[str, float]:
-        return step_times.read(self.runs, self.device)
+        return read_step_times(self.runs, self.device)
 
     def estimate(self, entry: Entry) -> tuple[float, str]:
         """Return the seconds of one trial of an arm or stage, with its evaluations, and their key in SOURCES."""
@@ -167,16 +177,13 @@ class TrialTimes:
         past = self.past_seconds(entry, ENOUGH)
         if past:
             return fmean(past), "past"
-        step = step_times.key(self.trainable, entry.config, step_times.teacher_config(self.plan, entry))
+        step = step_key(self.trainable, entry.config, teacher_config(self.plan, entry))
         if step in self.step_seconds:
             return entry.config["steps"] * self.step_seconds[step], "probe"
         return self.seconds_of_work(entry)
 
     def past_seconds(self, entry: Entry, most: int) -> list[float]:
-        """Return the training seconds of at most `most` finished trials of an arm or stage on the device.
-
-        Only trials with its number of ranks and, on a CPU, of threads count. Diverged trials do not: they end early.
-        """
+        """Return the seconds of `most` finished trials of an entry on the device, with its ranks and threads."""
         resources = self.trainable.resources(entry.config)
         past: list[float] = []
         for trial_id in entry.ids.values():
@@ -223,3 +230,58 @@ class TrialTimes:
 
     def speed_settings(self, entry: Entry) -> tuple[Any, ...]:
         return self.trainable.resources(entry.config).gpus, *self.trainable.speed_settings(entry.config)
+
+
+# -- measured step times: runs/probes/<device>.json --------------------------------------------------------------------
+
+
+def step_key(trainable: Trainable, settings: Settings, teacher: Settings | None = None) -> str:
+    """Return a digest of the settings that the step time depends on. teacher: the settings of the trial's teacher."""
+    step = dict(trainable.step_settings(settings))
+    if teacher:
+        step["teacher"] = trainable.step_settings(teacher)
+    return store.checksum(step)[:12]
+
+
+def teacher_config(plan: Plan, entry: Entry) -> Settings | None:
+    """Return the config of the stage that an arm or stage learns from, or None."""
+    if entry.parent and parent_setting(entry.config) == "teacher":
+        return next(plan.lineage(entry)).config
+    return None
+
+
+def read_step_times(runs: Path, device: Device) -> dict[str, float]:
+    """Return key -> seconds per step on `device`. Raises NewerSchema if a newer version wrote a file."""
+    seconds: dict[str, float] = {}
+    for file in sorted((runs / "probes").glob("*.json")):
+        content = read_or_none(file, StepTimes)
+        if content and content.gpu == device.gpu and device.matches(content.device):
+            seconds |= {name: measured.seconds for name, measured in content.paces.items()}
+    return seconds
+
+
+def write_step_times(runs: Path, device: Device, measured: Mapping[str, StepTime]) -> None:
+    """Add measurements (key -> step time) to the device's file. Raises NewerSchema, or ValueError for a link."""
+    name = re.sub(r"[^A-Za-z0-9]+", "-", device.name).strip("-")
+    file = runs / "probes" / f"{name}.json"
+    refuse_links(runs, file.parent)
+    before = read_or_none(file, StepTimes) or StepTimes(device=device.name, gpu=device.gpu)
+    now = before.model_copy(update={"device": device.name, "gpu": device.gpu, "paces": {**before.paces, **measured}})
+    store.write_json(file, {"schema": store.SCHEMA, **now.content()})
+
+
+def measure_missing(plans: Iterable[Plan], runs: Path, data_dir: Path | None, say: Callable[[str], None]) -> None:
+    """Measure the missing step times of this device, and write each. say: called with a line about each."""
+    for plan, entry in [(planned, entry) for planned in plans for entry in planned.entries]:
+        trainable = find(plan.trainable)
+        teacher = teacher_config(plan, entry)
+        device = Device(*trainable.hardware(entry.config))
+        name = step_key(trainable, entry.config, teacher)
+        if name in read_step_times(runs, device):
+            continue
+        if is_trial_id(entry.config.get("teacher")):
+            teacher = store.trial(runs, entry.config["teacher"]).config()
+        seconds = trainable.step_seconds(entry.config, data_dir, teacher)
+        measured = StepTime(seconds=seconds, steps=STEPS, arm=entry.name, when=store.timestamp(), code=source_digest())
+        write_step_times(runs, device, {name: measured})
+        say(f"{entry.name}: {duration_text(seconds)} a step on {device.name}")

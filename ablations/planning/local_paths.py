@@ -67,5 +67,4 @@ class LocalPaths:
         return FOLDERS.sub("", text)
 
     def are_in(self, payload: bytes) -> bool:
-        """Return whether a file names one of the folders."""
         return any(folder.encode() in payload for folder in self.folders)

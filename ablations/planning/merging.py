@@ -1,7 +1,4 @@
-"""Trials of an export or of another run directory, written into a run directory.
-
-So a study goes on where its results are. A trial is known by its id, wherever it was trained.
-"""
+"""Results of an export, a bundle or another run directory, written into a run directory."""
 
 import hashlib
 import json
@@ -50,11 +47,7 @@ class Merged:
 
 @dataclass(frozen=True)
 class ForeignTrial:
-    """A trial of an export or of another run directory.
-
-    trainable: the name of what it trains. row: its values, as in an export. runs: the run directory that may have its
-    weights, or None.
-    """
+    """A trial of an export, or of another run directory `runs`, which may have its weights. row: as in an export."""
 
     trainable: str
     row: Mapping[str, Any]
@@ -76,10 +69,7 @@ class ForeignTrial:
         return self.row["status"] in ENDED and not self.row["reason"]
 
     def check_id(self, places: Mapping[str, Any] = {}) -> Settings:
-        """Return the resolved settings. Raises ValueError if their id is another here, as for other code or data.
-
-        places: values of settings that replace those of the other machine.
-        """
+        """Return the resolved settings, with paths of this machine. Raises ValueError if their id is another here."""
         trainable = find(self.trainable)
         settings = trainable.resolve({**self.config, **places})
         id_here = hashed(trainable.identity(settings))
@@ -118,16 +108,14 @@ class ForeignTrial:
         except ValueError:
             return None
 
-    def write(self, trial: store.Trial, origin: str, settings: Settings | None = None) -> bool:
-        """Write the trial as an attempt of its own. Returns False if it has a result, or is being trained.
-
-        settings: as they are here, if paths differ.
-        """
+    def write(self, runs: Path, origin: str, settings: Settings) -> bool:
+        """Write the trial as an attempt of its own. Returns False if it has a result, or is being trained."""
+        trial = store.trial(runs, self.id)
         attempt = store.claim(trial, lease.Watch())
         if attempt is None:
             return False
         with attempt:
-            trial.create({"config": settings or self.config})
+            trial.create({"config": settings})
             attempt.write_env(self.environment(origin))
             for line in self.history:
                 attempt.log(known_numbers(line))
@@ -139,14 +127,11 @@ class ForeignTrial:
             else:
                 attempt.save_weights(weights)
             attempt.publish(self.result())
-        self.write_evals(trial)
-        return True
-
-    def write_evals(self, trial: store.Trial) -> None:
         evals: dict[str, EvalSummary] = self.row["evals"]
         for name, summary in evals.items():
             content = {"metrics": summary.metrics, "notes": summary.notes, "data_sha256": summary.data_sha256}
             eval_files.write(trial, name, self.row["weights_sha256"], content)
+        return True
 
 
 def is_number(value: Any) -> bool:
@@ -170,10 +155,9 @@ def whole(number: float) -> float | int:
 
 
 def merge_export(path: Path, runs: Path) -> Merged:
-    """Write the ended trials, the plans and the declarations of an export into a run directory.
+    """Write the ended trials, plans, declarations and seals of an export. What the run directory has stays as it is.
 
-    What the run directory has stays as it is. Nothing is written if the file is refused. Raises ValueError if the file
-    is damaged, if a trial has another id here, or if a plan in the run directory has another baseline or metric.
+    Raises ValueError, before anything is written, if the file is damaged, or if a trial's id or a plan's table differs.
     """
     studies = export.read(path)
     trials: dict[str, ForeignTrial] = {}
@@ -194,18 +178,21 @@ def merge_export(path: Path, runs: Path) -> Merged:
     origin = source_name(path)
     written = 0
     for trial in ended:
-        target = store.trial(runs, trial.id)
-        if target.state().result is None:
-            written += trial.write(target, origin)
+        if store.trial(runs, trial.id).state().result is None:
+            written += trial.write(runs, origin, trial.config)
     for study in studies:
         if saved_plan(runs, study.name) is None:
             save_plan(runs, study.plan.model_copy(update={"extends": ""}))
-        for declared in study.plan.declarations:
-            ledger.write(runs, declared)
-        for seal in study.plan.seals:
-            seals.write(runs, seal)
+        write_declared(runs, study.plan.declarations, study.plan.seals)
     names = [study.name for study in studies]
     return Merged(names, written, len(ended) - written, len(trials) - len(ended))
+
+
+def write_declared(runs: Path, declarations: Iterable[Declaration], sealed: Iterable[Seal]) -> None:
+    for declared in declarations:
+        ledger.write(runs, declared)
+    for seal in sealed:
+        seals.write(runs, seal)
 
 
 def refuse_table(path: Path, plan: Plan) -> None:
@@ -268,10 +255,9 @@ class Offer:
 
 
 def offers(sources: Iterable[Path], jobs: Iterable[Job], runs: Path) -> list[Offer]:
-    """Return what each source has for the jobs that have no result in the run directory. Writes nothing.
+    """Return what each source has for jobs without a result in the run directory. The first source of a trial counts.
 
-    Of a trial that several sources have, the first counts. Raises ValueError if a source is neither an export nor
-    another run directory, or if it is damaged or too new.
+    Raises ValueError if a source is neither an export nor another run directory, or if it is damaged or too new.
     """
     wanted = {job.id: job for job in jobs if not store.trial(runs, job.id).state().is_over}
     offered_by_source = []
@@ -289,7 +275,8 @@ def offered(source: Path, wanted: Mapping[str, Job], runs: Path) -> Offer:
     unusable = 0
     for trial in read:
         job = wanted[trial.id]
-        if not is_usable(trial, job):
+        has_evals = trial.row["status"] == "diverged" or trial.row["evals"].keys() >= {*job.evals}
+        if not trial.has_ended or not (has_evals or trial.weights() is not None):  # weights allow to compute evals
             unusable += trial.row["status"] in (*ENDED, "broken")
             continue
         try:
@@ -300,12 +287,6 @@ def offered(source: Path, wanted: Mapping[str, Job], runs: Path) -> Offer:
     shared = [declared for declared in declarations if not declared.ids.isdisjoint(settings)]
     shared_seals = [seal for seal in sealed if not seal.declaration.ids.isdisjoint(settings)]
     return Offer(source, usable, settings, shared, shared_seals, unusable)
-
-
-def is_usable(trial: ForeignTrial, job: Job) -> bool:
-    """Return whether nothing of a trial is left to do here. Weights allow to compute evals."""
-    has_evals = trial.row["status"] == "diverged" or trial.row["evals"].keys() >= {*job.evals}
-    return trial.has_ended and (has_evals or trial.weights() is not None)
 
 
 def read_source(
@@ -325,9 +306,7 @@ def read_source(
     by_id: dict[str, ForeignTrial] = {}
     declarations: list[Declaration] = []
     sealed: list[Seal] = []
-    with bundle_files.results_file(source) as path:
-        studies = export.read(path)
-    for study in studies:
+    for study in exported_studies(source):
         declarations += study.plan.declarations
         sealed += study.plan.seals
         for trial in exported_trials(study, ""):
@@ -336,17 +315,21 @@ def read_source(
     return list(by_id.values()), declarations, sealed
 
 
+def exported_studies(source: Path) -> list[StudyResults]:
+    """Return the studies of an export or a bundle, whose hashes are checked."""
+    if not bundle_files.is_bundle(source):
+        return export.read(source)
+    with bundle_files.temporary_results(bundle_files.read_bundle(source)) as path:
+        return export.read(path)
+
+
 def recorded_trial(source: Path, job: Job, read: Record) -> ForeignTrial:
     row = {**dict.fromkeys(TEXTS, ""), **read.values, "id": job.id, "evals": read.evals}
     return ForeignTrial(job.trainable, row, read.history, read.correct, source)
 
 
 def take(offer: Offer, runs: Path) -> None:
-    """Write the trials and declarations of an offer into the run directory."""
     origin = source_name(offer.source)
     for trial in offer.trials:
-        trial.write(store.trial(runs, trial.id), origin, offer.settings[trial.id])
-    for declared in offer.declarations:
-        ledger.write(runs, declared)
-    for seal in offer.seals:
-        seals.write(runs, seal)
+        trial.write(runs, origin, offer.settings[trial.id])
+    write_declared(runs, offer.declarations, offer.seals)

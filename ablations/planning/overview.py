@@ -12,7 +12,6 @@ from ablations.jobs import Keep, jobs, kept_weights, matching_arms
 from ablations.machine import cores, default_workers, gpus
 from ablations.planning import estimate, resolution
 from ablations.planning.resolution import Resolution
-from ablations.planning.step_times import Device
 from ablations.study.naming import ALL_ARMS
 from ablations.trainables.trainable import find
 from commonfloor.messages import joined_names
@@ -37,11 +36,6 @@ SAVES = 0.7  # the largest fraction of the hours that may remain after a suggest
 
 @dataclass(frozen=True)
 class TrialCounts:
-    """How many trials of a plan are finished, shared with other plans, or to do.
-
-    The others are to be taken, or left out by a race.
-    """
-
     planned: int
     finished: int  # includes diverged trials, but not parents to train again because their weights are gone
     shared: int  # unfinished, and in an earlier plan of the command
@@ -50,40 +44,29 @@ class TrialCounts:
 
 @dataclass(frozen=True)
 class RaceSaving:
-    """The number of trials that a race has left out so far, and the share of an arm's trials that it is expected to.
-
-    equal, worse: the expected share for an arm whose true difference from the baseline is such.
-    """
-
-    stopped: int
-    equal: float
-    worse: float  # by one standard deviation of differences
+    stopped: int  # trials that are left out so far
+    equal: float  # the expected share of an arm's trials that are saved, if it equals the baseline
+    worse: float  # the same if it is worse by one standard deviation of differences
 
 
 @dataclass(frozen=True)
 class HoursSource:
-    """The device and the unit of the estimated hours, and their sources."""
-
     device: str
     unit: str
     sources: dict[str, int]  # key of estimate.SOURCES -> number of arms
 
 
 @dataclass(frozen=True)
-class Disk:
-    """The peak disk use in bytes: kept final weights, checkpoints of trials that run at once, and other files."""
-
-    weights: int
-    checkpoints: int
-    files: int
+class Disk:  # at its peak, in bytes
+    weights: int  # final ones that are kept
+    checkpoints: int  # of trials that run at once
+    files: int  # all others
 
 
 @dataclass(frozen=True)
 class Wall:
-    """The wall-clock time on this machine, and the number of cores or GPUs that trials keep busy."""
-
-    seconds: float
-    devices: int
+    seconds: float  # of wall-clock time on this machine
+    devices: int  # cores or GPUs that trials keep busy
 
 
 @dataclass(frozen=True)
@@ -111,7 +94,7 @@ def overview(
     plan: Plan,
     runs: Path,
     earlier: Sequence[Plan],
-    device: Device,
+    device: estimate.Device,
     keep: Keep = "all",
     workers: int | None = None,
     arms: Sequence[str] = ALL_ARMS,
@@ -121,11 +104,8 @@ def overview(
 ) -> Overview:
     """Return the overview of a plan.
 
-    earlier: plans of the same command, whose trials are not counted again. keep: which weights stay on disk. workers:
-    concurrent trials; None for this machine's default. arms: glob patterns. here: whether trials run on this machine.
+    earlier: plans of the same command, whose trials are not counted again. here: whether trials run on this machine.
     plugins: file -> the local files that it imports. taken: ids of trials that a source of --from has finished.
-
-    Raises ValueError if a pattern matches no arm or a file in `runs` is unreadable.
     """
     before: set[str] = set()
     for other in earlier:
@@ -153,6 +133,10 @@ def overview(
     cost = estimate.cost([plan], runs, device, untrained)
     resolved = resolution.resolution(plan, runs)
     disk = peak_disk(plan, {job.id for job in planned}, counts["todo"], keep, workers)
+    race = None
+    if plan.race:
+        seeds = len(plan.seeds)
+        race = RaceSaving(counts["stopped"], expected_saving(seeds, 0.0), expected_saving(seeds, -1.0))
     return Overview(
         study=plan.study,
         recipe=plan.recipe,
@@ -168,15 +152,8 @@ def overview(
         wall=wall_time(plan, cost, len(untrained), workers) if here else None,
         plugins=plugins or {},
         taken=counts["taken"],
-        race=race_saving(plan, counts["stopped"]),
+        race=race,
     )
-
-
-def race_saving(plan: Plan, stopped: int) -> RaceSaving | None:
-    if not plan.race:
-        return None
-    seeds = len(plan.seeds)
-    return RaceSaving(stopped, expected_saving(seeds, 0.0), expected_saving(seeds, -1.0))
 
 
 def declared_first(plan: Plan, runs: Path) -> list[str]:
@@ -188,7 +165,6 @@ def declared_first(plan: Plan, runs: Path) -> list[str]:
 
 
 def wall_time(plan: Plan, cost: estimate.EstimatedCost, todo: int, workers: int | None) -> Wall | None:
-    """Return the wall-clock time of the remaining trials, or None if none remain. todo, cost: their number and cost."""
     if not todo:
         return None
     at_once = concurrent_trials(plan, todo, workers)
@@ -201,13 +177,11 @@ def concurrent_trials(plan: Plan, todo: int, workers: int | None) -> int:
 
 
 def largest_ranks(plan: Plan) -> int:
-    """Return the number of processes of the plan's largest trial."""
     trainable = find(plan.trainable)
     return max((trainable.resources(entry.config).gpus for entry in plan.entries), default=1)
 
 
 def peak_disk(plan: Plan, ids: set[str], todo: int, keep: Keep, workers: int | None) -> Disk:
-    """Return the peak disk use of the trials with these ids. todo: the number of trials that are still to run."""
     is_kept = kept_weights(keep, [plan])
     kept = largest = trials = 0
     for entry in plan.entries:
@@ -241,15 +215,16 @@ def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
         lines.append(f"  plug-in {file}")
         if imported:
             lines[-1] += f", with {', '.join(imported)}"
-    code = find(plan.trainable).files
-    if code:
-        lines.append(f"  code    {code_text(code)}")
-    unseen = find(plan.trainable).unseen
-    if unseen:
-        lines.append(f"  note    what {joined_names(unseen)} loads is not in the ids: name its files in `code`")
+    trainable = find(plan.trainable)
+    if trainable.files:
+        lines.append(f"  code    {code_text(trainable.files)}")
+    if trainable.unseen:
+        lines.append(
+            f"  note    what {joined_names(trainable.unseen)} loads is not in the ids: name its files in `code`"
+        )
     lines += [f"  cheaper {line}" for line in suggestions(view.hours, view.hours_from.unit, plan)]
     lines += [f"  note    {note}" for note in [*view.declared_first, *plan.notes]]
-    _, why_slow = find(plan.trainable).slowdown(plan.baseline_arm.config, view.hours_from.unit == estimate.GPU_HOURS)
+    _, why_slow = trainable.slowdown(plan.baseline_arm.config, view.hours_from.unit == estimate.GPU_HOURS)
     if view.wall and why_slow:
         lines.append(f"  note    {why_slow}")
     if view.trials.finished < view.trials.planned:
@@ -265,21 +240,14 @@ def code_text(files: Sequence[str]) -> str:
     """Return the names of the files of code, or of their folders if there are many."""
     if len(files) <= MOST_NAMED:
         return ", ".join(files)
-    names: list[str] = []
-    folders = Counter[str]()
-    for name in files:
-        first, slash, _ = name.partition("/")
-        if slash:
-            folders[first] += 1
-        else:
-            names.append(name)
+    names = [name for name in files if "/" not in name]
+    folders = Counter(name.partition("/")[0] for name in files if "/" in name)
     for folder, count in folders.items():
         names.append(f"{folder}/ ({units.amount_text(count, 'file')})")
     return ", ".join(names)
 
 
 def count_text(view: Overview, plan: Plan, arms: int) -> str:
-    """Return the number of trials as text, as a product of arms and seeds. arms: the number of shown arms."""
     entries = units.amount_text(arms, "arm")
     if plan.stages:
         entries = f"({len(plan.stages)} to start from + {entries})"
@@ -292,15 +260,12 @@ def count_text(view: Overview, plan: Plan, arms: int) -> str:
 
 
 def disk_text(view: Overview) -> str:
-    weights, checkpoints, files = (f"{size / 1e6:,.1f}" for size in astuple(view.disk))
-    return (
-        f"{view.disk_bytes / 1e6:,.1f} MB at most: {weights} of weights kept, {checkpoints} of checkpoints "
-        f"({CHECKPOINTS} for each trial that runs at once), {files} of other files"
-    )
+    total, weights, checkpoints, files = (f"{size / 1e6:,.1f}" for size in (view.disk_bytes, *astuple(view.disk)))
+    checkpoints += f" of checkpoints ({CHECKPOINTS} for each trial that runs at once)"
+    return f"{total} MB at most: {weights} of weights kept, {checkpoints}, {files} of other files"
 
 
 def time_text(view: Overview, plan: Plan) -> str:
-    """Return text with the hours, their device and sources, and the wall-clock time of trials that run here."""
     unit = view.hours_from.unit
     sources = view.hours_from.sources
     if sources.keys() == {"unknown"}:
@@ -311,7 +276,7 @@ def time_text(view: Overview, plan: Plan) -> str:
     stated = plan.cost.time_on(on_gpu) if plan.cost else None
     if "recipe" in sources and stated:
         origin += f" ({stated.how}: {stated.source}, {stated.device})"
-        if not Device(on_gpu, view.hours_from.device).matches(stated.device):
+        if not estimate.Device(on_gpu, view.hours_from.device).matches(stated.device):
             origin += f", not scaled to {view.hours_from.device}"
         if len(sources) == 1:
             device = stated.device

@@ -1,7 +1,4 @@
-"""Build a study's plan, which lists the study's arms and trials.
-
-A plan holds all that tables, plots, reports, comparisons and exports need, so that they load neither torch nor YAML.
-"""
+"""Build a study's plan: all that tables, plots, reports, comparisons and exports need, without torch or YAML."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,10 +16,7 @@ from results.store.schemas.metrics import margin_text
 
 
 def build(design: Design, seeds: Sequence[int]) -> Plan:
-    """Return the plan of a design.
-
-    Raises ValueError if an arm or stage cannot be built, or if an undeclared difference confounds an arm.
-    """
+    """Return the plan of a design. Raises ValueError if an arm cannot be built, or has an undeclared difference."""
     study, recipe, trainable = design.study, design.applicable_recipe, design.trainable
     checks.check(design)
     arms = {arm.name: arm for arm in design.arms}
@@ -31,6 +25,7 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
     tuned = tuned_entries(design)
     departed = departures(design, arms[design.main_baseline])
     data = described_data(design, design.reference)
+    claimable = set(checks.claimable_names(design))  # a claim may be about arms that this recipe does not have
     plan = Plan(
         name=design.name,
         study=study.name,
@@ -54,7 +49,7 @@ def build(design: Design, seeds: Sequence[int]) -> Plan:
         departures=departed,
         evals=[name for name in design.required_evals if not is_stage_eval(design, name)],
         margin=design.margin,
-        claims=applicable_claims(design),
+        claims=[claim for claim in design.claims if claimable.issuperset(claimed_arms(claim))],
         caveats=recipe.caveats + trainable.eval_caveats(design.required_evals, design.arms[0].config),
         notes=margin_notes(design, data.name if data else design.data),
         cost=stated_cost(design),
@@ -105,17 +100,10 @@ def summary(design: Design) -> str:
 
 
 def declared_metrics(design: Design) -> list[schemas.Metric]:
-    """Return the metrics that trials and their evals measure."""
     metrics = design.trainable.metrics([arm.config for arm in design.arms])
     for name in design.required_evals:
         metrics += design.trainable.metrics_of(name)
     return metrics
-
-
-def applicable_claims(design: Design) -> list[str]:
-    """Return the study's claims about arms that exist with this recipe."""
-    names = set(checks.claimable_names(design))
-    return [claim for claim in design.claims if names.issuperset(claimed_arms(claim))]
 
 
 def contrasts(entries: Sequence[schemas.Arm | Tuned]) -> int:
@@ -140,10 +128,7 @@ def margin_notes(design: Design, data: str) -> list[str]:
 
 
 def stated_spread(design: Design, departed: Settings) -> schemas.StatedSpread | None:
-    """Return the spread that the recipe states, for its own config only. departed: the baseline's `departures`.
-
-    A factor's other baseline value hardly changes the spread.
-    """
+    """Return the spread that the recipe states, for its own config only. A factor's value hardly changes it."""
     is_other_config = departed.keys() - design.factors.keys() - design.curves.keys()
     if is_other_config or learned_settings(design.overrides, design.recipe.train) or design.study.stages:
         return None
@@ -151,11 +136,7 @@ def stated_spread(design: Design, departed: Settings) -> schemas.StatedSpread | 
 
 
 def expected_results(design: Design, departed: Settings) -> list[schemas.Expected]:
-    """Return what the recipe states for exactly the `learned_settings` of the overrides.
-
-    departed: the `departures` of the baseline. Returns [] if the study has stages, or if its baseline itself departs
-    from the recipe.
-    """
+    """Return what the recipe states for exactly these overrides, unless there are stages or other `departures`."""
     overrides = learned_settings(design.overrides, design.recipe.train)
     shorthands = design.trainable.shorthands
     if design.study.stages or departed.keys() - {shorthands.get(key, key) for key in overrides}:
@@ -173,11 +154,7 @@ def stated_cost(design: Design) -> schemas.StatedCost | None:
 
 
 def later_difference(design: Design, arm: Arm, baseline: Arm) -> schemas.LaterDifference | None:
-    """Return the difference from the baseline that the recipe states for an arm after twice the steps, or None.
-
-    The recipe states differences in one metric at equal steps, with its own config as the baseline. They apply
-    neither to arms with co-changes nor to named arms that the study defines.
-    """
+    """Return the difference that the recipe states for an arm after twice the steps, or None if it does not apply."""
     stated, study = design.applicable_recipe.at_twice_the_steps, design.study
     if stated is None or design.metric != stated.metric or study.budget != "steps":
         return None
@@ -254,16 +231,13 @@ def published_number(design: Design, arm: Arm) -> float | None:
 
 
 def departures(design: Design, trials: TrialTemplate) -> Settings:
-    """Return the explicit settings of an arm or stage that differ from the recipe and affect what it computes.
-
-    Returns {} if the recipe's config is invalid with the data of `trials`.
-    """
+    """Return the explicit settings of an arm or stage that differ from the recipe and affect what it computes."""
     trainable = design.trainable
     try:
-        of_recipe = with_options(trainable.resolve_recipe(design.recipe.config, trials.config))
+        of_recipe = checks.with_options(trainable.resolve_recipe(design.recipe.config, trials.config))
     except ValueError:
         return {}
-    config = with_options(trials.config)
+    config = checks.with_options(trials.config)
     if trials.parent:
         config[trials.parent.link] = trials.parent.name
     departed: Settings = {}
@@ -272,11 +246,6 @@ def departures(design: Design, trials: TrialTemplate) -> Settings:
         if name not in trainable.how_it_runs and name in config and config[name] != of_recipe.get(name):
             departed[name] = config[name]
     return departed
-
-
-def with_options(config: Settings) -> Settings:
-    """Return a config with the options of its variants as settings of their own."""
-    return {**config, **config.get("options", {})}
 
 
 def is_stage_eval(design: Design, eval_name: str) -> bool:
@@ -289,10 +258,7 @@ def is_stage_eval(design: Design, eval_name: str) -> bool:
 def trials(
     trainable: Trainable, config: Settings, recorded: Settings, seeds: Sequence[int], parent: Entry | None = None
 ) -> list[PlannedTrial]:
-    """Return the trials of resolved settings, one per seed. recorded: the settings in their plan entry.
-
-    parent: the plan entry of the parent, which needs a trial for each seed.
-    """
+    """Return the trials of resolved settings, one a seed. recorded, parent: the settings and parent of their entry."""
     parents = parent.ids if parent else None
     fixed = {key: recorded[key] for key in trainable.seed_keys if key in recorded}
     ids = trial_ids(trainable, config, seeds, fixed, parents, parent_setting(recorded))
@@ -321,10 +287,7 @@ def tuned_entries(design: Design) -> list[Tuned]:
 
 
 def interactions(design: Design) -> list[Interaction]:
-    """Return the interactions between every two factors of a cross, at each point of the curves, with their four arms.
-
-    If a setting is tuned, each arm is taken at its best value. Interactions with an excluded arm are left out.
-    """
+    """Return the interactions of every two crossed factors at each point of the curves, without excluded arms."""
     names = (design.tuned_arms or design.remaining_arms).keys()
     interactions_by_name: dict[str, Interaction] = {}
     for both in pairs_of_changes(design):

@@ -1,8 +1,4 @@
-"""Prepare the plan to run from a design and its plan on disk.
-
-A plan records a digest of its inputs. While the digest stays the same, the plan on disk is used as it is. A new plan
-keeps the arms and seeds of the plan on disk unless it is pruned.
-"""
+"""Prepare the plan to run from a design and its plan on disk, which it extends unless it is pruned."""
 
 import hashlib
 import json
@@ -32,10 +28,8 @@ def prepare(
 ) -> Plan:
     """Return a design's plan. It extends the plan on disk, if there is one, and keeps that plan's name.
 
-    seeds: the number of seeds; None for the recipe's. prune: whether to drop arms and seeds that are not asked for.
-    code: the result of provenance.code_digest. If it is "" or has plug-ins, the plan is always rebuilt.
-    given_name: as in `name_to_write`. Raises ValueError if the old plan is unreadable, or if the two plans cannot share
-    a table. Also raises the errors of `name_to_write` and `plan.build`.
+    seeds: None for the recipe's. prune: whether to drop arms and seeds that are not asked for. code: of
+    provenance.code_digest. Raises ValueError if the old plan is unreadable or has another table.
     """
     name = name_to_write(design.identity, runs, given_name)
     wanted = set(range(design.recipe.seeds if seeds is None else seeds))
@@ -57,11 +51,7 @@ def prepare(
 
 
 def name_to_write(identity: PlanIdentity, runs: Path, given_name: str = "") -> str:
-    """Return the name of the plan on disk with this identity, or else the name for a new plan.
-
-    given_name: the option --name, or "". Raises ValueError if a new name is not valid, if another plan has the name, or
-    if several plans have the identity.
-    """
+    """Return the name of the plan on disk with this identity, or else the name for a new plan: given_name, if any."""
     name = given_name or identity.name
     if name in plan_files.planned_names(runs):
         plan = saved_plan(runs, name)
@@ -79,9 +69,8 @@ def name_to_write(identity: PlanIdentity, runs: Path, given_name: str = "") -> s
 
 
 def inputs_digest(design: Design, seeds: Sequence[int], code: str, old: Plan | None = None) -> str:
-    """Return a digest of the inputs of a plan. An old plan that was made from equal inputs is up to date.
+    """Return a digest of the inputs of a plan, so that an equal plan is not built again; "" if it is unknown.
 
-    Returns "" if an input cannot be read, plug-ins are loaded or `code` is "". old: the plan to extend, if any.
     The order of keys in study and recipe counts, because it names and orders the arms.
     """
     if not code or "+" in code:
@@ -115,10 +104,9 @@ def values_of_key(content: Any, key: str) -> Iterator[str]:
 
 
 def grown(old: Plan, new: Plan) -> Plan:
-    """Return the new plan, extended by the arms, stages and interactions that only the old plan has.
+    """Return the new plan with the arms, stages, interactions and tuned arms that only the old plan has.
 
-    Old tuned arms are kept if both plans tune over equal values. Raises ValueError if the baselines or metrics of the
-    plans differ, or if an old arm has an undeclared difference.
+    Raises ValueError if the baselines or metrics differ, or if an old arm has an undeclared difference.
     """
     check_same_table(old, new)
     names = {arm.name for arm in new.arms}
@@ -170,10 +158,7 @@ def with_old(new: Sequence[Contrast], old: Sequence[Contrast]) -> list[Contrast]
 
 @dataclass
 class KeptEntries:
-    """The stages of a new plan and of the arms that it keeps from an old one.
-
-    seeds: the new plan's. stages: name -> stage. new_names: the name of a stage in the old plan -> its name here.
-    """
+    """The stages of a new plan and of kept arms: name -> stage. new_names: name in the old plan -> name here."""
 
     trainable: Trainable
     seeds: Sequence[int]
@@ -181,11 +166,7 @@ class KeptEntries:
     new_names: dict[str, str] = field(default_factory=dict)
 
     def add_stage(self, stage: Stage) -> None:
-        """Keep a stage of the old plan, whose parent is kept already.
-
-        Stages are identified by their trials. If a stage was edited, its old and its new version are kept. The old one
-        then has the first 6 digits of its first trial id in its name.
-        """
+        """Keep a stage of the old plan, unless the new plan has its trials. An edited one is renamed."""
         kept = self.extended(stage)
         for name in (stage.name, *self.stages):
             if name in self.stages and self.stages[name].trials == kept.trials:
@@ -198,10 +179,7 @@ class KeptEntries:
         self.stages[name] = kept.model_copy(update={"name": name})
 
     def extended(self, entry: Extended) -> Extended:
-        """Return an old arm or stage with a trial for every seed that its parent has too.
-
-        An entry whose config is no longer valid keeps its old trials.
-        """
+        """Return an old entry with a trial for every seed of its parent, or as it was if it is no longer valid."""
         entry = entry.model_copy(update={"parent": self.new_names.get(entry.parent, "")})
         parent = self.stages.get(entry.parent)
         seeds = [seed for seed in self.seeds if parent is None or seed in parent.ids]

@@ -34,14 +34,12 @@ class Spread:
     images: float | None = 0.0  # the variance that test images add to a mean difference; None: they do, but unknown
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Resolution:
     """The differences and margins that a plan resolves with 80% power, as `ablate plan --json` prints them.
 
     They are in the metric's unit, and None if unknown or infinite. A number of seeds over MOST_SEEDS is None.
-    They allow for the looks that were taken: p is multiplied by `factor` in a table with `seeds` seeds, and by
-    `factor_of_more` in a table with more. In a tuned study, they are those of the worst case, in which all grid points
-    of an arm are equally good.
+    In a tuned study, they are those of the worst case, in which all grid points of an arm are equally good.
     """
 
     spread: Spread | None = None
@@ -98,22 +96,19 @@ def resolution(plan: Plan, runs: Path) -> Resolution:
             return needed
         return seeds_for(of_more, size)
 
-    resolved = replace(
-        resolved,
-        spread=spread,
-        difference=finite_or_none(planned.resolvable_difference(seeds)),
-        smallest_margin=finite_or_none(planned.smallest_margin(seeds)),
-    )
+    resolved.spread = spread
+    resolved.difference = finite_or_none(planned.resolvable_difference(seeds))
+    smallest = planned.smallest_margin(seeds)
+    resolved.smallest_margin = finite_or_none(smallest)
     if points > 1:
         one_is_best = replace(planned, points=1).resolvable_difference(seeds)
-        resolved = replace(resolved, difference_if_one_is_best=finite_or_none(one_is_best))
+        resolved.difference_if_one_is_best = finite_or_none(one_is_best)
     if margin_size is not None and not margin_too_wide:
-        is_reachable = resolved.smallest_margin is not None and resolved.smallest_margin <= margin_size
-        needed = fewest(PlannedTest.seeds_to_show_equivalent, margin_size)
-        resolved = replace(resolved, margin_reachable=is_reachable, margin_seeds=needed)
+        resolved.margin_reachable = smallest <= margin_size
+        resolved.margin_seeds = fewest(PlannedTest.seeds_to_show_equivalent, margin_size)
     if plan.primary_metric.is_accuracy:
-        seeds_for = {str(size): fewest(PlannedTest.seeds_to_resolve, size) for size in POINTS}
-        resolved = replace(resolved, seeds_for=seeds_for)
+        for size in POINTS:
+            resolved.seeds_for[str(size)] = fewest(PlannedTest.seeds_to_resolve, size)
     return resolved
 
 
@@ -188,9 +183,7 @@ def pooled_spread(groups: Sequence[Sequence[Measured]], is_paired: bool) -> tupl
     if is_paired:
         numbers: list[list[np.ndarray]] = []
         for group in groups:
-            numbers.append([])
-            for measured in group:
-                numbers[-1] += [term.numbers for term in measured.terms]
+            numbers.append([term.numbers for measured in group for term in measured.terms])
         sd, _ = intervals.pooled_sd(list(itertools.chain(*numbers)))
         return sd, intervals.pooled_df(numbers)
     arms: dict[tuple[str, ...], np.ndarray] = {}
@@ -205,10 +198,8 @@ def images_variance(plan: Plan, groups: Sequence[Sequence[Measured]]) -> float |
     """Return the mean variance that test images add to the differences, 0 if they add none, or None if unknown."""
     if not may_need_images(plan):
         return 0.0
-    variances = []
-    for measured in itertools.chain(*groups):
-        if measured.images_variance is not None:
-            variances.append(measured.images_variance)
+    known = [measured.images_variance for measured in itertools.chain(*groups)]
+    variances = [variance for variance in known if variance is not None]
     if variances:
         return fmean(variances)
     return None if plan.split else 0.0  # training code of the user's need not store answers
@@ -230,7 +221,6 @@ def finite_or_none(value: float) -> float | None:
 
 
 def resolution_lines(resolved: Resolution, metric: Metric) -> list[str]:
-    """Return the resolution as lines of text."""
     spread = resolved.spread
     if spread is None:
         return [
@@ -242,7 +232,11 @@ def resolution_lines(resolved: Resolution, metric: Metric) -> list[str]:
         f"({', '.join(filter(None, tests))})"
     ]
     if resolved.grid_points > 1:
-        lines.append(grid_text(resolved, metric))
+        smaller = size_text(resolved.difference_if_one_is_best, metric)
+        lines.append(
+            f"if all {resolved.grid_points} grid points of an arm are equally good, as the other arm must beat each of "
+            f"them; {smaller} if one is clearly best"
+        )
     freedom = units.amount_text(spread.freedom, "degree")
     lines.append(
         f"differences spread by {metric.size_text(spread.sd)} ({freedom} of freedom, from {spread.source}); "
@@ -274,15 +268,6 @@ def images_text(variance: float | None, metric: Metric) -> str:
             "this leaves out the noise of the test images, which is known once trials are over: differences are larger"
         )
     return f"test images add a standard error of {metric.size_text(math.sqrt(variance))}, however many seeds there are"
-
-
-def grid_text(resolved: Resolution, metric: Metric) -> str:
-    """Return what the resolved difference assumes about the grid of a tuned arm."""
-    smaller = size_text(resolved.difference_if_one_is_best, metric)
-    return (
-        f"if all {resolved.grid_points} grid points of an arm are equally good, as the other arm must beat each of "
-        f"them; {smaller} if one is clearly best"
-    )
 
 
 def margin_line(resolved: Resolution, margin: str, metric: Metric) -> str:

@@ -20,10 +20,9 @@ def saved_plan(runs: Path, plan_name: str) -> Plan | None:
 
 
 def save_plan(runs: Path, plan: Plan) -> None:
-    """Declare a plan in the ledger, and write plan.json if the plan on disk is still the one that `plan` extends.
+    """Declare a plan, and write plan.json if the plan on disk is still the one that `plan` extends.
 
-    Raises ValueError if another run has written a different plan, and OSError if writing fails. Raises TimeoutError if
-    another process holds the lock for TURN_SECONDS.
+    Raises ValueError if it is not, and TimeoutError if another process holds the lock for TURN_SECONDS.
     """
     folder = store.study_folder(runs, plan.name)
     refuse_links(runs, folder / "turns")
@@ -43,10 +42,7 @@ def plan_digest(plan: Plan | None) -> str:
 
 
 def check_same_table(old: Plan, new: Plan) -> None:
-    """Raise ValueError if two plans with equal names have different baselines or metrics.
-
-    The order of secondary metrics is free.
-    """
+    """Raise ValueError if two plans of one name have different baselines or metrics. Secondary ones have no order."""
     if old.baseline != new.baseline and old.baseline_arm.key == new.baseline_arm.key:
         factors = ", ".join(sorted(old.factors.keys() ^ new.factors.keys()))
         raise ValueError(

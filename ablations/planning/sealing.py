@@ -1,6 +1,5 @@
 """The seal of a plan, made before any of its trials has a result."""
 
-import hashlib
 import shlex
 from importlib import metadata
 from pathlib import Path
@@ -21,22 +20,25 @@ from results.units import amount_text
 
 
 def sealed(plan: Plan, runs: Path, plugins: dict[str, str]) -> Seal:
-    """Return the seal of a plan. plugins: file -> digest.
-
-    Raises ValueError if one of the arms' trials has a result, or has already been evaluated, in the run directory.
-    """
+    """Return the seal of a plan. plugins: file -> digest. Raises ValueError if a trial of its arms has a result."""
     refuse_results(plan, runs)
     assert plan.asked is not None
-    files = []
-    for kind, name in (("studies", plan.asked.study), ("recipes", plan.asked.recipe)):
-        files.append(hashlib.sha256(find_file(kind, name).read_bytes()).hexdigest())
+    study = find_file("studies", plan.asked.study)
+    recipe = find_file("recipes", plan.asked.recipe)
     cut = LocalPaths.of([plan], runs).cut
+    code = user_code(plan)
+    digests: dict[str, str] = {}
+    data: dict[str, Any] = {}
+    if code is None:
+        data = data_fingerprints(plan)
+    else:  # whose data are unknown
+        digests = {name: file_digest(Path(code.about.folder, name)) for name in code.files}
     return Seal(
         time=store.timestamp(),
         study=plan.study,
         recipe=plan.recipe,
-        study_sha256=files[0],
-        recipe_sha256=files[1],
+        study_sha256=file_digest(study),
+        recipe_sha256=file_digest(recipe),
         settings=cut(plan.overrides),
         declaration=cut(ledger.declaration(plan)),
         tests=dict(verdict.rules()),
@@ -44,17 +46,14 @@ def sealed(plan: Plan, runs: Path, plugins: dict[str, str]) -> Seal:
             version=metadata.version("vit-ablations"),
             source=provenance.source_digest(),
             plugins={Path(file).name: digest for file, digest in sorted(plugins.items())},
-            files=file_digests(plan),
+            files=digests,
         ),
-        data=cut(data_fingerprints(plan)),
+        data=cut(data),
     )
 
 
 def refuse_results(plan: Plan, runs: Path) -> None:
-    """Raise ValueError if a trial of the arms has been evaluated, is over, or was over when another plan was declared.
-
-    A running trial already shows its validation.
-    """
+    """Raise ValueError if a trial of the arms has been evaluated, which shows its validation, or was ever over."""
     known = {trial for declared in ledger.read_declarations(runs) for trial in declared.ended}
     begun = []
     for arm in plan.arms:
@@ -69,18 +68,8 @@ def refuse_results(plan: Plan, runs: Path) -> None:
         )
 
 
-def file_digests(plan: Plan) -> dict[str, str]:
-    """Return file of the user's training code -> SHA-256."""
-    code = user_code(plan)
-    if code is None:
-        return {}
-    return {name: file_digest(Path(code.about.folder, name)) for name in code.files}
-
-
 def data_fingerprints(plan: Plan) -> dict[str, Any]:
-    """Return data set or file of weights -> fingerprint, for what trials read. Data of users' code are unknown."""
-    if user_code(plan) is not None:
-        return {}
+    """Return data set or file of weights -> fingerprint, for what trials read."""
     configs = [entry.config for entry in plan.entries]
     fingerprints: dict[str, Any] = {}
     for group in find(plan.trainable).fingerprints(lambda key: values_of_key(configs, key)).values():

@@ -22,7 +22,6 @@ from results.tables.seal_notes import seal_notes
 from results.tables.trial_notes import COMPARABLE, comparable_fields
 
 FLOAT32 = 1e-6  # relative: the six decimal digits that every 32-bit number holds
-
 WITHIN = 3  # times the root mean square of the differences that rounding makes here
 
 Outcome = Literal["identical", "equal", "rounded", "within", "differs", "failed"]
@@ -34,8 +33,6 @@ TEXTS: dict[Outcome, str] = {
     "differs": "DIFFERS",
     "failed": "FAILED",
 }
-
-
 GROWS = "Another device or version rounds differently, and training lets rounding grow: judge it by the sd over seeds."
 
 
@@ -51,10 +48,7 @@ class ReportedTrial:
 
 @dataclass(frozen=True)
 class ComparedMetric:
-    """A metric as it was reported and as it is here.
-
-    seed_sd: the standard deviation over seeds; None if unknown. rounding: how far rounding may take it, if measured.
-    """
+    """A metric as reported and as it is here. rounding: how far rounding may take it, if that was measured."""
 
     theirs: float | None
     ours: float | None
@@ -82,10 +76,7 @@ class ComparedMetric:
 
 @dataclass(frozen=True)
 class Verified:
-    """How a trial came out here.
-
-    metrics: those that are not equal. machine: field -> (there, here), for each field that differs.
-    """
+    """How a trial came out here, with the metrics that differ and the facts of the machines: field -> (there, here)."""
 
     study: str
     arm: str
@@ -116,10 +107,9 @@ class Verified:
 
 
 def reported_trials(source: Path, studies: Iterable[StudyResults]) -> dict[str, ReportedTrial]:
-    """Return trial id -> reported trial, for each ended trial of an export, or each imported trial of a run directory.
+    """Return trial id -> reported trial, for each ended trial of an export or imported one of a run directory.
 
-    studies: what is in `source`. Trials that start from others are left out, as those are not in an export. Raises
-    ValueError if no trial is left.
+    Trials that start from others are left out, as those are not in an export. Raises ValueError if none is left.
     """
     by_id: dict[str, ReportedTrial] = {}
     for study in studies:
@@ -137,10 +127,7 @@ def reported_trials(source: Path, studies: Iterable[StudyResults]) -> dict[str, 
 
 
 def checked_bundle(bundle: Bundle, studies: Sequence[StudyResults]) -> list[str]:
-    """Return what was checked in a bundle, as lines. studies: those of its export.
-
-    Raises Broken if its seals are not those of the export.
-    """
+    """Return what was checked in a bundle, as lines. Raises Broken if its seals are not those of the export."""
     lines = [f"{bundle.path}: {len(bundle.files) - 1} files, each with the hash of {SUMS}"]
     of_results = {seals.sha256(seal): study for study in studies for seal in study.plan.seals}
     of_bundle = {seals.sha256(seal): seal for seal in bundle.seals}
@@ -167,11 +154,6 @@ def refuse_code_of_others(path: Path, studies: Iterable[StudyResults]) -> None:
             raise ValueError(
                 f"{path}: {study.name} trains code of its authors: read it, then name its recipe by --recipe FILE"
             )
-
-
-def with_code(study: StudyResults, trainable: str) -> StudyResults:
-    """Return a study whose code is another one, such as the same script in another folder."""
-    return replace(study, plan=study.plan.model_copy(update={"trainable": trainable}))
 
 
 def spread(study: StudyResults, arm: str) -> dict[str, float]:
@@ -204,27 +186,19 @@ def checked_jobs(chosen: Iterable[ReportedTrial], runs: Path) -> list[Job]:
 
 
 def verified(reported: ReportedTrial, runs: Path) -> Verified:
-    """Return how a trial came out in a run directory."""
-    ours = recorded_trial(runs, reported.job, record.read(runs, reported.job.id, record.PARTS))
-    theirs = reported.trial
-    outcome: Outcome = "failed"
-    reason = str(ours.row["reason"])
-    metrics: dict[str, ComparedMetric] = {}
-    machine: dict[str, tuple[str, str]] = {}
-    if ours.has_ended:
-        metrics = differences(theirs, ours, reported.spread)
-        outcome, reason = compared(theirs, ours, metrics)
-        machine = machines(theirs.row, ours.row)
     job = reported.job
     seed = int(job.config["seed"])
+    ours = recorded_trial(runs, job, record.read(runs, job.id, record.PARTS))
+    if not ours.has_ended:
+        return Verified(reported.study, job.arm, seed, job.id, "failed", str(ours.row["reason"]), {}, {})
+    metrics = differences(reported.trial, ours, reported.spread)
+    outcome, reason = compared(reported.trial, ours, metrics)
+    machine = machines(reported.trial.row, ours.row)
     return Verified(reported.study, job.arm, seed, job.id, outcome, reason, metrics, machine)
 
 
 def rounding_jobs(todo: Sequence[Job], results: Sequence[Verified]) -> list[Job]:
-    """Return the jobs that measure rounding: the same trials, computed otherwise, if a difference may be of that kind.
-
-    todo: the jobs as they were trained here.
-    """
+    """Return the same jobs, computed otherwise, if a difference may be rounding."""
     if not any(result.may_be_rounding for result in results):
         return []
     rounded = []
@@ -236,10 +210,7 @@ def rounding_jobs(todo: Sequence[Job], results: Sequence[Verified]) -> list[Job]
 
 
 def with_rounding(results: Sequence[Verified], ours: Path, rounded: Path) -> list[Verified]:
-    """Return the results, in which metrics within the measured rounding count as equal.
-
-    ours, rounded: run directories with the same trials, of which the second were computed with other rounding.
-    """
+    """Return the results, in which metrics count as equal within the rounding between two run directories."""
     squares: dict[str, list[float]] = defaultdict(list)
     for result in results:
         first = store.trial(ours, result.id).state().result
@@ -262,7 +233,6 @@ def with_rounding(results: Sequence[Verified], ours: Path, rounded: Path) -> lis
 
 
 def differences(theirs: ForeignTrial, ours: ForeignTrial, spread: Mapping[str, float]) -> dict[str, ComparedMetric]:
-    """Return the metrics that are not equal."""
     before, now = theirs.result()["metrics"], ours.result()["metrics"]
     differing = {}
     for name in dict.fromkeys([*before, *now]):
@@ -298,7 +268,6 @@ def machines(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, tu
 
 
 def summary(source: Path, results: Sequence[Verified], candidates: int, seed: int) -> str:
-    """Return the results as text."""
     lines = [f"{source}: {len(results)} of {candidates} trials trained anew (--seed {seed})"]
     differing: dict[str, tuple[str, str]] = {}
     for result in results:

@@ -16,8 +16,8 @@ from ablations.cluster import campaign as campaigns
 from ablations.execution import retry_rules
 from ablations.execution.launch import Place
 from ablations.execution.runner import LineDisplay
-from ablations.planning import step_times
-from ablations.planning.step_times import Device
+from ablations.planning import estimate
+from ablations.planning.estimate import Device
 from results import store
 from results.store.schemas import StepTime
 from slurm import task
@@ -57,13 +57,13 @@ def test_a_file_of_a_submission_that_breaks_its_schema_ends_in_one_line(runs: Pa
 
 def test_broken_step_times_are_one_line_or_ignored(runs: Path) -> None:
     device = Device(False, "cpu")
-    step_times.write(runs, device, {"0" * 12: StepTime(seconds=1.0, steps=50)})
+    estimate.write_step_times(runs, device, {"0" * 12: StepTime(seconds=1.0, steps=50)})
     (times,) = runs.glob("probes/*.json")
     whole = json.loads(times.read_text())
     for _, mutated in mutations(whole):
         times.write_text(json.dumps(mutated) + "\n")
         with suppress(store.Broken, store.NewerSchema):
-            step_times.read(runs, device)
+            estimate.read_step_times(runs, device)
 
 
 @pytest.mark.parametrize("name", ["env.json", "failure.json"])

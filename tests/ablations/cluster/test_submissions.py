@@ -18,7 +18,7 @@ import synthetic
 
 from ablations import provenance
 from ablations.cli import watching as cleaning
-from ablations.cluster import arrays, node, node_check, rounds, submit
+from ablations.cluster import arrays, node, rounds, submit
 from ablations.cluster import campaign as campaigns
 from ablations.cluster.campaign import Campaign
 from ablations.execution import runner
@@ -554,11 +554,11 @@ def test_check_of_a_node_prints_a_line_a_check(
         "compile": NodeCheck(no_compiler, "slower"),
         "gpu": NodeCheck(no_compiler),
     }
-    monkeypatch.setattr(node_check, "checks", lambda campaign: checks)
-    assert node_check.check_node(str(write_array(submitted(runs), 1))) == 0
+    monkeypatch.setattr(node, "checks", lambda campaign: checks)
+    assert node.check_node(str(write_array(submitted(runs), 1))) == 0
     assert capsys.readouterr().out.splitlines() == [
         "ok      imports",
         r"warning compile: ValueError: no \x1b compiler; slower",
         r"FAILED  gpu: ValueError: no \x1b compiler",
-        node_check.LAST_LINE,
+        node.LAST_LINE,
     ]

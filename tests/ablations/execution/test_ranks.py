@@ -17,7 +17,7 @@ from ablations.cluster.arrays import nodes_to_avoid
 from ablations.execution import slots
 from ablations.faults import BUG, INPUT, MACHINE
 from ablations.planning import estimate
-from ablations.planning.step_times import Device
+from ablations.planning.estimate import Device
 from ablations.trainables.vit import rank_processes as ranks
 from ablations.trainables.vit.rank import report_failure
 from ablations.trainables.vit.rank_processes import read_failures

@@ -17,11 +17,10 @@ from in_process import Ablate, json_output, refusal
 from torch import Tensor
 
 from ablations.jobs import jobs
-from ablations.planning import estimate, overview, resolution, step_times
+from ablations.planning import estimate, overview, resolution
 from ablations.planning import plan as planning
-from ablations.planning.estimate import CORE_HOURS
+from ablations.planning.estimate import CORE_HOURS, Device, StepTime
 from ablations.planning.saved_plans import plan_digest, save_plan, saved_plan
-from ablations.planning.step_times import Device, StepTime
 from ablations.study.design import Design
 from ablations.study.naming import packaged_names
 from ablations.study.reading import read_recipe, read_study
@@ -130,13 +129,13 @@ def test_hours_come_from_the_best_source_there_is(plan: Callable[..., Plan], tmp
     made = plan(RECIPE + STATED)
     assert sources(made, tmp_path, CORE) == [(pytest.approx(7 * flops[0] / flops[1]), "recipe"), (7.0, "recipe")]
     assert sources(made, tmp_path, GPU)[0][1] == "flops"
-    step_times.write(tmp_path, CORE, {step_times.key(VIT, made.arms[1].config): StepTime(seconds=0.01)})
+    estimate.write_step_times(tmp_path, CORE, {estimate.step_key(VIT, made.arms[1].config): StepTime(seconds=0.01)})
     assert sources(made, tmp_path, CORE)[1] == (2.0, "probe")
     finish(tmp_path, made.arms[1], 0, 3.0)
     finish(tmp_path, made.arms[1], 1, 5.0)
     assert sources(made, tmp_path, CORE)[1] == (4.0, "past")
     assert sources(made, tmp_path, CORE)[0] == (pytest.approx(4 * flops[0] / flops[1]), "others")
-    step_times.write(tmp_path, CORE, {step_times.key(VIT, made.arms[0].config): StepTime(seconds=0.02)})
+    estimate.write_step_times(tmp_path, CORE, {estimate.step_key(VIT, made.arms[0].config): StepTime(seconds=0.02)})
     assert sources(made, tmp_path, CORE)[0] == (4.0, "probe")
 
 
@@ -184,9 +183,11 @@ def test_past_trials_count_on_their_own_device_alone(plan: Callable[..., Plan], 
 
 def test_arms_whose_steps_take_equally_long_share_a_measurement(plan: Callable[..., Plan]) -> None:
     config = plan().arms[0].config
-    assert step_times.key(VIT, config | {"lr": 1.0, "steps": 7, "weight_decay": 0.0}) == step_times.key(VIT, config)
+    assert estimate.step_key(VIT, config | {"lr": 1.0, "steps": 7, "weight_decay": 0.0}) == estimate.step_key(
+        VIT, config
+    )
     others = [config | change for change in ({"patch": 8}, {"batch": 8}, {"device": "cpu"}, {"threads": 4})]
-    assert len({step_times.key(VIT, one) for one in [config, *others]}) == 5
+    assert len({estimate.step_key(VIT, one) for one in [config, *others]}) == 5
 
 
 def test_trials_shared_by_two_plans_are_counted_once(plan: Callable[..., Plan], tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from designs import RECIPE, design, names
 from photographs import photographs
 
 from ablations.planning import overview
+from ablations.planning.estimate import Device
 from ablations.planning.plan import build
-from ablations.planning.step_times import Device
 from ablations.study.design import Design
 from ablations.trainables.vit.commands.data_folders import DataFolders
 from results.store.schemas import Split

@@ -16,10 +16,10 @@ from ablations.jobs import jobs as jobs_of
 from ablations.planning import overview
 from ablations.planning import plan as planning
 from ablations.planning.checks import refuse_undeclared
+from ablations.planning.estimate import Device
 from ablations.planning.prepare import grown as extend
 from ablations.planning.prepare import prepare
 from ablations.planning.saved_plans import save_plan, saved_plan
-from ablations.planning.step_times import Device
 from results.comparison import compare, summary
 from results.figures import study_figure
 from results.load import load_studies

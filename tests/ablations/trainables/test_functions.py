@@ -14,7 +14,7 @@ from ablations.execution import runner
 from ablations.execution.launch import Place
 from ablations.jobs import jobs
 from ablations.planning import overview
-from ablations.planning.step_times import Device
+from ablations.planning.estimate import Device
 from ablations.study.reading import read_recipe
 from results import store
 from results.study_results import load_plans
