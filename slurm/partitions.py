@@ -25,7 +25,6 @@ class Nodes:
     features: tuple[str, ...]
 
     def gpu_count(self, kind: str | None = None) -> int:
-        """Return the number of GPUs of a node: of this type, or of all types."""
         if kind is None:
             return sum(self.gpus.values())
         return self.gpus.get(kind, 0)

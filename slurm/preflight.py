@@ -42,7 +42,6 @@ def check(profile: Profile) -> str:
 
 
 def check_helper(profile: Profile) -> None:
-    """Raise Refused if SLURM would refuse the helper jobs of a profile. Raises the errors of `ask`."""
     if profile.helper == "none":
         return
     refusal = test_only(profile.helper_profile)

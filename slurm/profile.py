@@ -86,7 +86,6 @@ class Profile(Options):
 
     @classmethod
     def check_resources(cls, content: Mapping[str, Any]) -> None:
-        """Raise ValueError if a recipe's resources have a key that a recipe may not set, or an invalid value."""
         for key in content:
             if key in cls.model_fields and key not in RESOURCES:
                 raise ValueError(f"resources.{key}: only a profile says this; a recipe may say {', '.join(RESOURCES)}")
@@ -185,7 +184,6 @@ class Profile(Options):
 
 
 def container_words(container: str) -> tuple[str, ...]:
-    """Return the words of a container's command. Raises ValueError if it begins with an option or cannot be split."""
     meaning = "a command and its options, as in 'apptainer exec --nv /images/torch.sif'"
     try:
         words = shlex.split(values.require_printable("container", container, meaning))
@@ -211,7 +209,6 @@ def in_seconds(time: str | int) -> int:
 
 
 def exported_value(name: object, value: object) -> str:
-    """Return the value of an environment variable as text. Raises ValueError if its name or value is not allowed."""
     key = f"environment.{values.quoted_value(name)}"
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,99}", name, re.ASCII):
         raise ValueError(f"unknown name '{key}': letters, digits and _, 100 at most")

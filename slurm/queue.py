@@ -57,7 +57,6 @@ def task_name(job: QueuedJob | PastJob) -> str:
 
 
 def is_held(reason: str) -> bool:
-    """Return whether SLURM itself holds a job for this reason, after a failed launch."""
     return reason.replace("_", " ").lower() == HELD
 
 

@@ -30,7 +30,6 @@ SlurmOptions = dict[str, str | bool]
 
 
 def list_pattern(item: str) -> str:
-    """Return the pattern of a comma-separated list of items that match the pattern `item`."""
     return f"{item}(,{item})*"
 
 

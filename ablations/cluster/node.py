@@ -68,7 +68,6 @@ def campaign_of(array: Path) -> Campaign:
 
 
 def check_code(campaign: Campaign) -> None:
-    """Raise ValueError if this process runs other code than the campaign was submitted with."""
     if campaign.digest and provenance.source_digest() != campaign.digest:
         raise ValueError(f"{campaign.code}: was changed or removed since the submission, and no other code is run")
 

@@ -218,7 +218,6 @@ def cancel(runs: Path, names: set[str]) -> str:
 
 
 def other_open_plans(campaign: Campaign, names: set[str]) -> list[str]:
-    """Return the names of the campaign's plans that are not in `names` and still have trials to train."""
     names_left = []
     for plan in campaign.read_plans():
         if plan.name not in names and trials_to_submit([plan], campaign.place, campaign.arms):
@@ -263,7 +262,6 @@ def await_last_line(array: JobArray) -> list[str]:
 
 
 def cancel_check(array: JobArray) -> None:
-    """Cancel the job of a check. If SLURM fails, print the command to use."""
     try:
         queue.cancel(array.tag)
     except (NoSlurm, Unreachable, Refused) as error:

@@ -122,7 +122,6 @@ def next_seed(streams: dict[str, Stream]) -> int:
 
 
 def check_declared(known: Proposed, asked: Asked, metric: str, stream: Stream) -> None:
-    """Raise ValueError if a proposal was declared otherwise, or is open and can no longer be decided."""
     proposal = known.proposal
     declared = {"metric": proposal.metric, "margin": proposal.margin, "steps": proposal.steps}
     now = {"metric": metric, "margin": asked.margin, "steps": asked.steps}
@@ -137,7 +136,6 @@ def check_declared(known: Proposed, asked: Asked, metric: str, stream: Stream) -
 
 
 def check_baseline(proposal: Proposal, stream: Stream) -> None:
-    """Raise ValueError if another proposal was kept since this one was made."""
     if stream.current.key != proposal.baseline.key:
         raise ValueError(
             f"proposal {proposal.number} of stream {stream.name}: its baseline was replaced meanwhile: propose the "
@@ -150,7 +148,6 @@ def as_text(value: object) -> str:
 
 
 def check_stream(stream: Stream, baseline: GateSide, candidate: GateSide) -> None:
-    """Raise ValueError if the baseline or the metric is not the stream's, or the sides differ in the metric."""
     metrics = {side.plan.metric for side in (baseline, candidate)}
     metrics.update(proposed.proposal.metric for proposed in stream.proposals)
     if len(metrics) > 1:

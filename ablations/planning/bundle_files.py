@@ -63,7 +63,6 @@ def read_bundle(path: Path) -> Bundle:
 
 
 def manifest(payload: bytes, path: Path) -> dict[str, str]:
-    """Return name -> SHA-256. Raises Broken if a line is not one of sha256sum, or names a file twice."""
     sums: dict[str, str] = {}
     for line in payload.decode(errors="replace").splitlines():
         match = LINE.fullmatch(line)

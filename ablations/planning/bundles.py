@@ -51,7 +51,6 @@ class Packer:
         self.left_out: list[str] = []
 
     def add(self, name: str, payload: bytes) -> None:
-        """Add a file. Raises ValueError if another file has its name."""
         if self.files.setdefault(name, payload) != payload:
             raise ValueError(f"two files would be {name} in the bundle: rename one")
 

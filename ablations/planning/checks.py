@@ -116,7 +116,6 @@ def check_name(study: Study, key: str, name: str, known: Collection[str]) -> Non
 
 
 def check_shares(design: Design) -> None:
-    """Raise ValueError if the metric is an accuracy and its margin or a published number looks like a percentage."""
     if not design.primary_metric.is_accuracy:
         return
     check_margin(design.margin, f"study '{design.study.name}'")
@@ -181,7 +180,6 @@ def refuse_undeclared(plan: Plan) -> None:
 
 
 def refuse_undeclared_start(trainable: Trainable, plan: Plan, arm: Entry, baseline: Entry, allowed: set[str]) -> None:
-    """Raise ValueError if a stage of the arm differs from its baseline's stage in an undeclared setting."""
     for stage, reference in zip(plan.lineage(arm), plan.lineage(baseline), strict=False):
         if stage.stage != reference.stage:
             break

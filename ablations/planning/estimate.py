@@ -244,7 +244,6 @@ def step_key(trainable: Trainable, settings: Settings, teacher: Settings | None 
 
 
 def teacher_config(plan: Plan, entry: Entry) -> Settings | None:
-    """Return the config of the stage that an arm or stage learns from, or None."""
     if entry.parent and parent_setting(entry.config) == "teacher":
         return next(plan.lineage(entry)).config
     return None

@@ -196,7 +196,6 @@ def write_declared(runs: Path, declarations: Iterable[Declaration], sealed: Iter
 
 
 def refuse_table(path: Path, plan: Plan) -> None:
-    """Raise ValueError if a plan is of a table of runs, which no one can train from it."""
     if plan.recipe == "imported" and plan.description.startswith("Imported from "):  # as results.imported writes them
         raise ValueError(
             f"{path}: {plan.name} was a table of runs, which says nothing of code: read it by --runs {path}"
@@ -212,7 +211,6 @@ def exported_trials(study: StudyResults, trainable: str) -> Iterator[ForeignTria
 
 
 def source_name(source: Path) -> str:
-    """Return the name of an export or a bundle with its hash, or of a run directory."""
     if source.is_dir() and bundle_files.is_bundle(source):
         sums = source.absolute() / bundle_files.SUMS
         return f"the bundle {sums.parent.name} (SHA-256 of {sums.name} {short_digest(sums)})"

@@ -237,7 +237,6 @@ def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
 
 
 def code_text(files: Sequence[str]) -> str:
-    """Return the names of the files of code, or of their folders if there are many."""
     if len(files) <= MOST_NAMED:
         return ", ".join(files)
     names = [name for name in files if "/" not in name]
@@ -299,7 +298,6 @@ def wall_text(took: Wall, unit: str) -> str:
 
 
 def expected_text(stated: Expected, plan: Plan) -> str:
-    """Return text with the value that the recipe expects or others reached, how it is known, and its source."""
     metric = plan.metric_named(stated.metric)
     value = f"{metric.value_text(stated.mean)}{metric.unit} {metric.title}"
     if stated.n:

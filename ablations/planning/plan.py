@@ -145,7 +145,6 @@ def expected_results(design: Design, departed: Settings) -> list[schemas.Expecte
 
 
 def stated_cost(design: Design) -> schemas.StatedCost | None:
-    """Return the time and the work of a trial of the recipe, or None if the recipe states no time."""
     recipe, trainable = design.applicable_recipe, design.trainable
     if not recipe.cost:
         return None
@@ -168,7 +167,6 @@ def later_difference(design: Design, arm: Arm, baseline: Arm) -> schemas.LaterDi
 
 
 def description(trainable: Trainable, name: str, settings: Settings) -> Settings:
-    """Return what is known of a trial. Raises a ValueError that names the arm or stage if it cannot be built."""
     try:
         return trainable.describe(settings)
     except Exception as error:  # a user's plug-in may raise anything
@@ -176,7 +174,6 @@ def description(trainable: Trainable, name: str, settings: Settings) -> Settings
 
 
 def stage_entries(design: Design, seeds: Sequence[int]) -> dict[str, schemas.Stage]:
-    """Return stage name -> plan entry for all stages, parents first."""
     entries: dict[str, schemas.Stage] = {}
     for stage in itertools.chain.from_iterable(reversed(arm.lineage) for arm in design.arms):
         if stage.name not in entries:
@@ -269,7 +266,6 @@ def trials(
 
 
 def tuned_entries(design: Design) -> list[Tuned]:
-    """Return the plan entries of tuned arms, each with the points among which its best point is chosen."""
     grid = points(design.tune)
     entries = []
     for name, (change, point) in design.tuned_arms.items():

@@ -135,7 +135,6 @@ def grown(old: Plan, new: Plan) -> Plan:
 
 
 def refuse_late_race(plan: Plan, runs: Path) -> None:
-    """Raise ValueError if an arm of a new race has a seed with results from before any race was declared."""
     declared = ledger.with_declarations(plan, ledger.read_declarations(runs))
     ended = set(ledger.ended_trials(runs, plan))
     late = []
@@ -151,7 +150,6 @@ def refuse_late_race(plan: Plan, runs: Path) -> None:
 
 
 def with_old(new: Sequence[Contrast], old: Sequence[Contrast]) -> list[Contrast]:
-    """Return the new entries, then the old ones with other names."""
     names = {entry.name for entry in new}
     return [*new, *(entry for entry in old if entry.name not in names)]
 

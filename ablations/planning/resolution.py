@@ -122,7 +122,6 @@ def factors_of_tables(plan: Plan, runs: Path) -> tuple[int, int]:
 
 
 def so_far(plan: Plan, runs: Path) -> StudyResults | None:
-    """Return the study's results so far, or None if it has no plan in the run directory yet."""
     if saved_plan(runs, plan.name) is None:
         return None
     (study,) = load_studies(runs, [plan.name], parts=("correct",) if may_need_images(plan) else ())
@@ -149,7 +148,6 @@ def size_of_margin(plan: Plan, study: StudyResults | None) -> tuple[float | None
 
 
 def baseline_mean(plan: Plan, study: StudyResults | None) -> float | None:
-    """Return the baseline's mean so far, or else the one that the recipe expects, or else None."""
     if study is not None:
         mean = samples_by_arm(study, study.plan.metric)[study.plan.baseline].mean.value
         if mean is not None:
@@ -158,7 +156,6 @@ def baseline_mean(plan: Plan, study: StudyResults | None) -> float | None:
 
 
 def spread_of_differences(plan: Plan, study: StudyResults | None) -> Spread | None:
-    """Return the spread of the study's differences so far, pooled over arms, or else the recipe's, or else None."""
     groups: list[list[Measured]] = []
     if study is not None:
         groups = differences(tuning.tuned_arms_only(study), plan.is_paired)  # the differences that the table tests
@@ -284,7 +281,6 @@ def margin_line(resolved: Resolution, margin: str, metric: Metric) -> str:
 
 
 def look_text(factor: int) -> str:
-    """Return how looks multiply p as text. factor: 1, 2 for the first look of a study that grows, or more."""
     return {1: "", 2: "p times 2, as the study grows"}.get(factor, f"p times {factor} after earlier tables")
 
 

@@ -69,7 +69,6 @@ def refuse_results(plan: Plan, runs: Path) -> None:
 
 
 def data_fingerprints(plan: Plan) -> dict[str, Any]:
-    """Return data set or file of weights -> fingerprint, for what trials read."""
     configs = [entry.config for entry in plan.entries]
     fingerprints: dict[str, Any] = {}
     for group in find(plan.trainable).fingerprints(lambda key: values_of_key(configs, key)).values():

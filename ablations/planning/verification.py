@@ -148,7 +148,6 @@ def checked_bundle(bundle: Bundle, studies: Sequence[StudyResults]) -> list[str]
 
 
 def refuse_code_of_others(path: Path, studies: Iterable[StudyResults]) -> None:
-    """Raise ValueError if the plan of a study names code to train: a command, a function or a module."""
     for study in studies:
         if study.plan.trainable not in ("", VIT):
             raise ValueError(
@@ -175,7 +174,6 @@ def sampled(candidates: Mapping[str, ReportedTrial], number: int, seed: int) -> 
 
 
 def checked_jobs(chosen: Iterable[ReportedTrial], runs: Path) -> list[Job]:
-    """Return the jobs to train. Raises ValueError if a trial has another id here, or is in `runs` already."""
     todo = []
     for reported in chosen:
         settings = reported.trial.check_id()
@@ -258,7 +256,6 @@ def compared(theirs: ForeignTrial, ours: ForeignTrial, metrics: Mapping[str, Com
 
 
 def machines(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """Return field -> (there, here) for the known facts of code, device and versions that differ."""
     before, now = comparable_fields(theirs), comparable_fields(ours)
     differing = {}
     for name, reported in before.items():

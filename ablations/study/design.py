@@ -332,7 +332,6 @@ class Design:
         return list(claims)
 
     def with_values(self, name: str) -> str:
-        """Return `name` with the recipe's value in place of each index, such as width=64 for width=axis[-1]."""
         return AXIS_INDEX.sub(lambda index: f"{index[1]}={self.axis_values(index[1])[int(index[2])]}", name)
 
     def arm_written_as(self, name: str) -> str:
@@ -493,7 +492,6 @@ class Design:
         return distinct
 
     def excluded_names(self, entry: Values, pairs: Mapping[str, tuple[Change, Values]]) -> set[str]:
-        """Return the names of the arms that an entry of `exclude` matches. pairs: arm name -> (change, point)."""
         keys = sorted({*self.factors, *self.curves, "arm"})
         for key in entry.keys() - keys:
             raise self.mistake(f"exclude: {unknown_key(key, keys, f': keys are {joined_names(keys)}')}")
@@ -565,7 +563,6 @@ def distinct_part(path: str, paths: Sequence[str]) -> str:
 
 
 def same_trial(first: Arm, second: Arm) -> str:
-    """Return the message that two arms have the same trials. It names the settings that differ, if there are any."""
     same = f"arms {first.name} and {second.name} are the same trial"
     differ = [key for key, value in first.config.items() if value != second.config[key]]
     if not differ:

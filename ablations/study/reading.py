@@ -39,7 +39,6 @@ def find_file(kind: str, name: str) -> Path:
 
 
 def unknown_name(kind: str, name: str) -> str:
-    """Return the message that no study or recipe has a name, with what was probably meant. kind: as in `find_file`."""
     path = Path(name)
     packaged = packaged_names(kind)
     is_study = kind == "studies"
@@ -133,7 +132,6 @@ class UnknownSetting(ValueError):
 
 
 def validate_study(study: Study, path: Path, trainable: Trainable) -> None:
-    """Raise a ValueError that names file and key if a setting, value or name of a study cannot be used."""
     for name in study.stages:
         if name in {*RESERVED, *trainable.keys} or not STAGE.fullmatch(name):
             raise ValueError(f"{path}: stages: {name}: a name of small letters, digits and '-' that nothing else has")
@@ -155,7 +153,6 @@ def validate_study(study: Study, path: Path, trainable: Trainable) -> None:
 
 
 def validate_recipe(recipe: Recipe, path: Path, trainable: Trainable) -> None:
-    """Raise a ValueError that names file and key if a setting is unknown or an axis repeats a value."""
     for where, layer in {"config": recipe.config, **recipe.arms, **recipe.stages}.items():
         for key in layer:
             check_setting(key, f"{path}: {where}: ", trainable)
