@@ -239,8 +239,14 @@ def render(view: Overview, plan: Plan, arms: Sequence[str] = ALL_ARMS) -> str:
 def code_text(files: Sequence[str]) -> str:
     if len(files) <= MOST_NAMED:
         return ", ".join(files)
-    names = [name for name in files if "/" not in name]
-    folders = Counter(name.partition("/")[0] for name in files if "/" in name)
+    names: list[str] = []
+    folders = Counter[str]()
+    for name in files:
+        first, slash, _ = name.partition("/")
+        if slash:
+            folders[first] += 1
+        else:
+            names.append(name)
     for folder, count in folders.items():
         names.append(f"{folder}/ ({units.amount_text(count, 'file')})")
     return ", ".join(names)

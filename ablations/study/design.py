@@ -250,7 +250,10 @@ class Design:
             return self.axis_values(name)
         listed: list[Any] = []
         for value in values:
-            listed += self.axis_values(name) if value == "axis" else [value]
+            if value == "axis":
+                listed += self.axis_values(name)
+            else:
+                listed.append(value)
         return listed
 
     def axis_values(self, name: str) -> list[Any]:
