@@ -82,7 +82,8 @@ def test_command_imports_no_more_than_it_needs(folder: Path, words: str, needed:
 def test_worker_imports_no_more_than_its_trials_need(tmp_path: Path) -> None:
     small = {"width": 16, "depth": 1, "heads": 2, "patch": 4, "steps": 2, "batch": 16, "device": "cpu"}
     settings = [{"position": "relative"}]
-    settings += [{"optimizer": name} for name in OPTIMIZER if name not in ("lamb", "adan", "adabelief")]  # timm's
+    of_timm = ("lamb", "lion", "adan", "adabelief")
+    settings += [{"optimizer": name} for name in OPTIMIZER if name not in of_timm]
     configs = [Config(**small, **own) for own in settings]
     jobs = [Job(trial_id(one), one.model_dump(), "arm", "study", description=asdict(measure(one))) for one in configs]
     order = {"runs": str(tmp_path), "data_dir": None, "plugins": {}, "gpu": False, "checkpoints": None}
