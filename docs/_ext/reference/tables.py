@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ablations.study import strict_yaml
-from ablations.study.papers import PAPERS
+from ablations.study.papers import PAPERS, title
 from reference.example import FOLDER, results_of
 from reference.markup import prose, shell, table
 from results import StudyResults
@@ -45,11 +45,11 @@ def pages() -> dict[str, str]:
 
 
 def page(tables: list[PublishedTable]) -> str:
-    papers = {paper.name: paper for paper in PAPERS}
+    titles = {name: title(arxiv) for arxiv, name in PAPERS.items()}
     rows = []
     sections = []
     for entry in tables:
-        source = prose(f"{papers[entry.paper].title}, {entry.table}: {entry.about}")
+        source = prose(f"{titles[entry.paper]}, {entry.table}: {entry.about}")
         studies = ", ".join(f"[`{name}`](../studies/{name}.md)" for name in entry.studies)
         covered = "partly" if entry.missing else "whole"
         rows.append([source, studies, covered, "; ".join(map(outcome, entry.studies))])
