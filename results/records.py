@@ -50,11 +50,14 @@ class Row(Rejudged):
     """A row of a study's table: the results of one arm. Accuracies are fractions and unknown values are None.
 
     n: the finished trials with the metric, of which `collapsed` did. missing: the trials without it that neither
-    diverged nor failed. delta, p, verdict: comparison with the arm `baseline` over n_pairs seeds. margin_met: the
-    smallest margin that the arm meets after Holm's correction, a number or a share like the plan's. error_ratio: the
-    arm's error / the baseline's, of an accuracy. images_share: share of the difference's variance that comes from the
-    choice of test images. measured: further metric -> mean, and metric + INTERVAL -> interval. first_declared: the
-    verdict under what was declared before there were results, if that was something else.
+    diverged nor failed. stopped: those that a race left out. delta, p, verdict: comparison with the arm `baseline` over
+    n_pairs seeds. delta_ci95_images: interval over seeds and test images, which the verdict uses where it is known.
+    delta_ci95_simultaneous: interval that holds for all differences of a family at once. margin_met: the smallest
+    margin that the arm meets after Holm's correction, a number or a share like the plan's. error_ratio: the arm's error
+    / the baseline's, of an accuracy. images_share: share of the difference's variance that comes from the choice of
+    test images. measured: further metric -> mean, and metric + INTERVAL -> interval. first_declared: the verdict under
+    what was declared before there were results, if that was something else. dominated_by: the arms that are better in
+    one metric and worse in none, None if unknown.
     """
 
     arm: str
@@ -196,6 +199,8 @@ class ScalingLaw:
     """The law error = a C^-b + c of a group of arms, where C is training FLOPs, as `scaling.Law`, or why there is none.
 
     n, sizes: the number of seeds that finished at all sizes, and of sizes. compute: the least and the most FLOPs.
+    b_without_c: b of error = a C^-b. misses: the largest distance of a mean error from the law, as a share of it.
+    failed_draws: the number of `draws` through which no falling law goes.
     """
 
     group: str
@@ -367,10 +372,11 @@ class ChangedContrast:
 class ComparedRow(OfStudy, Rejudged):
     """A row of a comparison: one arm in results A and in results B. One of the two may lack the arm.
 
-    delta: B - A. worse_by_at_most: the one-sided 95% bound on how much worse B is. worse_share_at_most: the same as a
-    share of A's error. untested: why there is no verdict. resolvable_difference: the smallest that the test would have
-    resolved with 80% power. identical: seeds left out of the test, because their trials are identical in A and B.
-    interim: whether the study of a side is unfinished. Fields with defaults are of the test.
+    delta: B - A. delta_ci95_images: as in `Row`. worse_by_at_most: the one-sided 95% bound on how much worse B is.
+    worse_share_at_most: the same as a share of A's error. untested: why there is no verdict. resolvable_difference: the
+    smallest that the test would have resolved with 80% power. identical: seeds left out of the test, because their
+    trials are identical in A and B. interim: whether the study of a side is unfinished. Fields with defaults are of the
+    test.
     """
 
     objective: str

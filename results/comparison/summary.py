@@ -155,7 +155,8 @@ def sensitivity_text(comparison: Comparison) -> str:
 def failing_rows(comparison: Comparison, margin: float | str | None) -> list[ComparedRow]:
     """Return the rows that fail `--fail-on worse`: worse ones or, with a margin, those not shown to be within it.
 
-    Rows without a verdict because a side is unfinished do not fail. margin: in stored units, or a share of A's error.
+    Rows without a verdict because a side is unfinished do not fail. margin: in stored units, where 0.01 is one point of
+    accuracy, or a share of A's error such as "25%".
     """
     if margin is None:
         return [row for row in comparison.rows if row.verdict == verdict.WORSE]

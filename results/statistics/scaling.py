@@ -175,6 +175,7 @@ def least_squares(
 
 
 def training_flops(arm: Arm) -> float:
+    """Return the plan's training FLOPs, else 3 forward passes of all training images, or NaN if unknown."""
     if arm.train_flops:
         return float(arm.train_flops)
     batch = arm.config.get("batch")
