@@ -133,3 +133,10 @@ def test_footnotes_are_numbered_without_gaps(notes: str) -> None:
         text = layout.render(replace(made, rows=rows), form, notes=notes)
         cited = {int(number) for found in re.findall(mark, text) for number in found.split(",")}
         assert cited == set(range(1, len(cited) + 1))
+
+
+def test_minor_footnotes_are_the_last_in_the_order_of_numbers() -> None:
+    made = table(position())
+    rows = [replace(row, notes=own) for row, own in zip(made.rows, [*NOTES, []], strict=True)]
+    footnotes = layout.as_grid(replace(made, rows=rows), ["arm"]).footnotes
+    assert footnotes == ["parameters 3 against 2", "a", "FLOPs 3 against 2", "b", NOTES[0][1]]
