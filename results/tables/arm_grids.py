@@ -1,6 +1,6 @@
-"""Grids of arms as papers print them: of a cross of two factors, one down, one across, and of arms by data set.
+"""Grids of arms as papers print them: a cross of two factors, one down, one across, and arms by data set.
 
-Each point of the study's curves has a grid of its own. A tuned setting is at each arm's own value.
+A cross has a grid at each point of the study's curves. A tuned setting is at each arm's own value.
 """
 
 import itertools
@@ -72,7 +72,7 @@ def assigned(key: str, value: Any) -> str:
     return f"{key}={value}"
 
 
-def as_grids(table: Table) -> Iterator[Grid]:
+def grids_of_crosses(table: Table) -> Iterator[Grid]:
     label = current_style().label
     by_arm = table.rows_by_arm
     metric = table.plan.primary_metric
@@ -86,7 +86,7 @@ def as_grids(table: Table) -> Iterator[Grid]:
             lines.append([Cell(value_label(cross.rows, value)), *cells])
         yield Grid(
             title=title,
-            caption=[caption(table)],
+            caption=[cross_caption(table)],
             header=[label(cross.rows), *(value_label(cross.columns, value) for value in cross.column_values)],
             numeric=[False] * (1 + len(cross.column_values)),  # to the left, as words follow the numbers
             rows=lines,
@@ -120,7 +120,7 @@ def cross_cell(row: Row, metric: Metric) -> Cell:
     return Cell(" ".join(filter(None, parts)), row.mean)
 
 
-def caption(table: Table) -> str:
+def cross_caption(table: Table) -> str:
     metric = table.plan.primary_metric
     text = f"{metric_label(metric)}{unit_suffix(metric)}, {INTERVALS}"
     if not table.judged:

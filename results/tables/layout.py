@@ -25,7 +25,7 @@ from results.store.schemas import Metric, Plain, Plan
 from results.store.schemas.metrics import EXACT, is_of_other_images, margin_text, too_wide
 from results.study_results import unseen_failures
 from results.style import current_style
-from results.tables import cross_grid, formats, scaling_table, secondary_table, sentences
+from results.tables import arm_grids, formats, scaling_table, secondary_table, sentences
 from results.tables.cell_text import (
     ABSENT,
     INTERVALS,
@@ -181,16 +181,16 @@ def json_record(table: Table, columns: Sequence[str] | None) -> dict[str, Any]:
     content = json_object(table)
     if columns:
         content["rows"] = [{name: row.value(name) for name in columns} for row in table.rows]
-    grids = cross_grid.cross_grids(table)
+    grids = arm_grids.cross_grids(table)
     if grids:
         content["grids"] = grids
     return content
 
 
 def grids_below(table: Table) -> list[Grid]:
-    grids = [*cross_grid.as_grids(table), *scaling_table.as_grids(table)]
+    grids = [*arm_grids.grids_of_crosses(table), *scaling_table.as_grids(table)]
     if table.averages:
-        grids.insert(0, cross_grid.data_grid(table))
+        grids.insert(0, arm_grids.data_grid(table))
     if table.plan.secondary_metrics:
         grids.insert(0, secondary_table.as_grid(table))
     return grids
