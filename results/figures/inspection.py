@@ -386,9 +386,9 @@ def draw_side_by_side(
     shown: dict[str, Inspection] = {}
     left_out = []
     sites = Counter(itertools.chain.from_iterable(map(notes_by_site, insides)))
-    compared = [site for site, _ in sites.most_common(1)]
+    site = max(sites, key=sites.__getitem__, default="")
     for name, inside in zip(names, insides, strict=True):
-        if not notes_by_site(inside).keys().isdisjoint(compared):
+        if site in notes_by_site(inside):
             shown[name] = inside
         else:
             left_out.append(f"{name} ({incomparable_text(inside)})")

@@ -203,14 +203,19 @@ def draw_lines(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes) -> None:
     for rows in series_rows(frame):
         draw_line(rows, ax)
         for points, shifted in rows.groupby(aside[rows.index]):
-            stubs = shifted[shifted["mean"].notna() & bool(points)]
-            for row in rows_of(stubs):
-                stub = {"arrowstyle": "-", "color": row.colour, "linewidth": STUB, "shrinkA": 0, "shrinkB": 0}
-                ax.annotate("", (row.at, row.mean), (points, 0), textcoords="offset points", arrowprops=stub, zorder=2)
+            if points:
+                draw_stubs(shifted, ax, points)
             draw_points(shifted, seeds, ax, points)
             draw_absences(shifted, ax, points)
         if frame["series"].nunique() > 1:
             add_legend_line(ax, rows, legend_entry(rows))
+
+
+def draw_stubs(rows: pd.DataFrame, ax: Axes, points: float) -> None:
+    """Draw a stub from the line to each marker that is shifted to the right by `points` points (1/72 inch)."""
+    for row in rows_of(rows[rows["mean"].notna()]):
+        stub = {"arrowstyle": "-", "color": row.colour, "linewidth": STUB, "shrinkA": 0, "shrinkB": 0}
+        ax.annotate("", (row.at, row.mean), (points, 0), textcoords="offset points", arrowprops=stub, zorder=2)
 
 
 def draw_line(rows: pd.DataFrame, ax: Axes) -> None:

@@ -63,10 +63,7 @@ def draw_scale(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     frame = arms_frame(study, table)
     x = x_setting(study.plan)
     labels = scale_tick_labels(frame, x, study.history)
-    is_asked = (
-        study.plan.metric != FEW_SHOT and "fewshot" in study.plan.evals
-    )  # else only arms of other studies have it
-    ax, *others = add_panels(figure, 1 + (is_asked and FEW_SHOT in study.numbers), 2.6)
+    ax, *others = add_panels(figure, 1 + has_few_shot(study), 2.6)
     metric = table.plan.primary_metric
     few_shot = table.plan.metric_named(FEW_SHOT)
     plots.draw_over_axis(frame, seeds_frame(study, metric), ax, metric, x, labels)
@@ -83,6 +80,12 @@ def draw_scale(study: StudyResults, table: Table, figure: Figure) -> list[str]:
         plots.draw_over_axis(frame, seeds_frame(study, few_shot), beside, few_shot, x, labels)
         notes.append("Few-shot accuracy is described, not tested: only the baseline's marks are filled.")
     return notes
+
+
+def has_few_shot(study: StudyResults) -> bool:
+    """Return whether a trial has the 5-shot accuracy that the plan asks for besides its metric."""
+    is_asked = study.plan.metric != FEW_SHOT and "fewshot" in study.plan.evals  # else only other studies' arms have it
+    return is_asked and FEW_SHOT in study.numbers
 
 
 def scale_tick_labels(frame: pd.DataFrame, x: str, history: pd.DataFrame) -> list[str]:
