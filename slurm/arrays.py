@@ -48,7 +48,8 @@ class JobArray:
 def submit(array: JobArray) -> int:
     """Write an array's script into its folder, submit it and return the job id.
 
-    Raises Refused if SLURM rejects the array, or Unreachable if it is unknown whether SLURM has it.
+    Raises Refused if SLURM rejects the array, Unreachable if it is unknown whether SLURM has it, ValueError if a name
+    or the folder is not allowed, and OSError if writing fails.
     """
     write_script(array)
     try:

@@ -53,7 +53,10 @@ NO_ANSWER = re.compile(
 
 
 def ask(*command: str, text: str = "", timeout: float = TIMEOUT) -> subprocess.CompletedProcess[str]:
-    """Run a SLURM command with `text` as input. Raises NoSlurm, Unreachable (also after the timeout) or Refused."""
+    """Run a SLURM command with `text` as input, for at most `timeout` seconds.
+
+    Raises NoSlurm, Unreachable (also after the timeout) or Refused.
+    """
     try:
         done = subprocess.run(
             command,

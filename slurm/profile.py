@@ -163,6 +163,7 @@ class Profile(Options):
 
     @property
     def prefix(self) -> tuple[str, ...]:
+        """The words of the command `container`, or () without a container."""
         if self.container is None:
             return ()
         return container_words(self.container)

@@ -26,6 +26,8 @@ STATES = "BF,CA,CD,DL,F,NF,OOM,PD,PR,R,RQ,S,TO"  # all: without a list, sacct le
 
 @dataclass(frozen=True)
 class QueuedJob:
+    """A job or an array task in the queue."""
+
     job_id: int
     index: int | None  # index in the job array, or None for a job outside an array
     tag: str

@@ -39,7 +39,9 @@ class Resolution:
     """The differences and margins that a plan resolves with 80% power, as `ablate plan --json` prints them.
 
     They are in the metric's unit, and None if unknown or infinite. A number of seeds over MOST_SEEDS is None.
-    In a tuned study, they are those of the worst case, in which all grid points of an arm are equally good.
+    They allow for the looks that were taken: p is multiplied by `factor` in a table with `seeds` seeds, and by
+    `factor_of_more` in a table with more. In a tuned study, they are those of the worst case, in which all grid points
+    of an arm are equally good.
     """
 
     spread: Spread | None = None

@@ -43,10 +43,10 @@ class RunningTrial:
     id: str
     step: int
     steps: int | None
-    accuracy: float | None
+    accuracy: float | None  # `value`, if it is an accuracy
     seconds_left: float | None
-    metric: str = ""
-    value: float | None = None
+    metric: str = ""  # the one that is shown during training
+    value: float | None = None  # its last value
 
 
 @dataclass(frozen=True)

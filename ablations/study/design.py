@@ -21,7 +21,10 @@ from results.store.schemas.metrics import metric_by_name
 
 @dataclass(frozen=True)
 class Design:
-    """A study on a recipe with command-line overrides, and its arms in order. Properties raise ValueError."""
+    """A study on a recipe with command-line overrides, and its arms in order.
+
+    Properties raise ValueError if the recipe lacks what the study takes, or if the baseline's config is invalid.
+    """
 
     study: Study
     recipe: Recipe
@@ -323,6 +326,7 @@ class Design:
 
     @cached_property
     def published(self) -> dict[str, float]:
+        """The published numbers: arm name -> number."""
         return {self.arm_written_as(name): value for name, value in self.study.published.items()}
 
     @cached_property
@@ -373,7 +377,10 @@ class Design:
 
     @cached_property
     def arms(self) -> list[Arm]:
-        """All arms that are not excluded. Raises ValueError if an arm is not valid, or if two arms share trials."""
+        """All arms that are not excluded. Raises ValueError if an arm is not valid, or if two arms share trials.
+
+        Raises OSError or ModuleNotFoundError if files or packages are missing.
+        """
         arms = [self.arm(change, point) for change, point in self.remaining_arms.values()]
         arm_by_trial: dict[str, Arm] = {}
         for arm in arms:
@@ -507,7 +514,10 @@ class Design:
         return excluded
 
     def arm(self, change: Change, point: Values) -> Arm:
-        """Return the arm with a change at a point. Its steps meet the study's budget unless these set them."""
+        """Return the arm with a change at a point. Its steps meet the study's budget unless these set them.
+
+        Raises ValueError if no steps meet it, a setting is invalid, or stages form a cycle.
+        """
         name = arm_name(change.name, point)
         written = self.trainable.merge(self.base, point, change.settings, change.co_changes)
         settings, parent = self.stages.split_parent(written)

@@ -1,4 +1,4 @@
-"""Find, read and check the YAML files of studies and recipes."""
+"""Find, read and check the YAML files of studies and recipes, and what the command line sets in a study."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -64,7 +64,10 @@ def unknown_name(kind: str, name: str) -> str:
 
 
 def read_study(name: str, recipe: Recipe | None = None) -> Study:
-    """Return a study, given its name or YAML file. recipe: of what it varies; None stands for ViTs."""
+    """Return a study, given its name or YAML file. Raises a ValueError that names file and key if it is not valid.
+
+    recipe: what the study may vary is a setting of what it trains. None stands for ViTs.
+    """
     path = find_file("studies", name)
     study = read_record(Study, path)
     trainable = find(recipe.trainable if recipe else VIT)

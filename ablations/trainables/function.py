@@ -262,6 +262,7 @@ class FunctionRun:
 
     @property
     def seconds(self) -> float:
+        """The seconds of training, over all attempts."""
         return time.monotonic() - self._began
 
     def checkpoint(self) -> bytes | None:

@@ -300,7 +300,10 @@ class Trainable(Protocol):
         """Load what training needs into this process. Raises ValueError if a plug-in or the GPU cannot be used."""
 
     def environment(self, settings: Settings, needs_gpu: bool) -> dict[str, Fact]:
-        """Return facts about hardware and libraries. Raises ValueError if they are missing, RuntimeError if lost."""
+        """Return what an attempt records about hardware and libraries: `device`, `accelerator` and others.
+
+        Raises ValueError if the machine lacks what the settings ask for, and RuntimeError if it has been lost.
+        """
         return {"device": platform.processor() or platform.machine(), "accelerator": "cpu"}
 
     def train(
