@@ -396,15 +396,15 @@ def demo(runs: parameters.Runs = None, workers: parameters.Workers = None) -> No
     if left:
         estimate.measure_missing([plan], place.runs, place.data_dir, lambda line: None)
     slots = make_slots(todo, workers)
-    print(announcement(plan, left, len(todo), len(slots), place.runs), flush=True)
+    print(demo_announcement(plan, left, len(todo), len(slots), place.runs), flush=True)
     save_plan(place.runs, plan)
     table = GrowingTable(todo, place.runs)
     summary = train_here(todo, place, workers, table.show_end, table)
     finish(summary, len(todo), folder_options(runs), [plan])
-    print(results_text(plan, place.runs, folder_options(runs)))
+    print(demo_results(plan, place.runs, folder_options(runs)))
 
 
-def announcement(plan: Plan, left: list[str], trials: int, at_once: int, runs: Path) -> str:
+def demo_announcement(plan: Plan, left: list[str], trials: int, at_once: int, runs: Path) -> str:
     """Return what is going to happen. left: ids of the trials to do. trials: the number of all."""
     takes = "a few seconds"
     if left:
@@ -430,7 +430,7 @@ def installed_text() -> str:
     return f"{', '.join(versions)}, Python {platform.python_version()}; {size / 1e9:.1f} GB with all they need"
 
 
-def results_text(plan: Plan, runs: Path, where: str) -> str:
+def demo_results(plan: Plan, runs: Path, where: str) -> str:
     """Write a study's tables, figure and report, and return text about them. where: the --runs option for commands."""
     (study,) = load_plans(runs, [plan])
     table = publish(study, runs)
