@@ -240,7 +240,7 @@ def test_workers_of_a_killed_run_stop_with_a_checkpoint(tmp_path: Path) -> None:
         process.communicate()
         wait_until(lambda: not any(lease.start_time(pid) for pid in workers), "the worker's end", PATIENCE)
     (attempt,) = (tmp_path / "runs/trials").glob("*/attempts/0001")
-    assert store.Trial(attempt.parents[1]).newest_step() == 2
+    assert store.Trial(attempt.parents[1]).newest_step() in (1, 2)  # 1: killed before the second step began
 
 
 def test_stopped_worker_is_killed_and_its_trial_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
