@@ -50,7 +50,8 @@ def check_structure(config: Settings, other: Settings, whose: str, free: Sequenc
     for key, value in structure(config).items():
         is_free = key in free or key.partition(".")[0] in free
         if not is_free and value != settings.get(key):
-            raise ConfigError(f"{key}={value}: {whose} has {settings.get(key, 'none')}")
+            given = getattr(config, key, value)  # for layer_scale=0.1, of which `structure` has "some"
+            raise ConfigError(f"{key}={given}: {whose} has {settings.get(key, 'none')}")
 
 
 def check_kinds(model: nn.Module, kinds: dict[str, tuple[type[nn.Module], ...]]) -> None:

@@ -54,7 +54,9 @@ def to_torchvision(model: ViT) -> VisionTransformer:
     nearest = config_of_torchvision(torchvision_model)
     check_structure(config, nearest, "torchvision's VisionTransformer", free=("stem.channels",))
     ours = dict(model.state_dict())
-    positions = torch.cat([ours.pop("position.class_row")[None], ours.pop("position.table")])[None]
+    table = ours.pop("position.table")
+    class_row = ours.pop("position.class_row", table.new_zeros(config.width))
+    positions = torch.cat([class_row[None], table])[None]
     weights = {"class_token": ours.pop("class_token"), "encoder.pos_embedding": positions}
     weights |= {rename(name, TORCHVISION): values for name, values in ours.items()}
     torchvision_model.load_state_dict({name: values.clone() for name, values in weights.items()}, assign=True)

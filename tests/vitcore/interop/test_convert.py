@@ -1,6 +1,7 @@
 """Conversion from and to timm and torchvision: equal logits and gradients, or an error."""
 
 import re
+from collections.abc import Callable
 from fnmatch import fnmatch
 from functools import partial
 from inspect import signature
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from vit_checkpoints import SMALL, timm_model
 
 from vitcore import Config, ViT
+from vitcore.contracts import perturbed
 from vitcore.interop import torchvision_vit
 from vitcore.interop.conversion import Patterns, rename
 from vitcore.interop.timm_vit import from_timm, join_gates, join_projections, timm_patterns, to_timm
@@ -291,6 +293,16 @@ def test_what_this_vit_is_not_is_named(settings: dict[str, Any], message: str) -
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("convert", [to_timm, to_torchvision])
+def test_class_token_without_a_position_converts(convert: Callable[[ViT], nn.Module]) -> None:
+    """torchvision's model adds a position of zeros to it."""
+    sizes: dict[str, Any] = {"image_size": 32, "channels": 3, "patch": 8, "width": 48, "depth": 1, "heads": 3}
+    model = perturbed(Config(**sizes, **{"position.class_row": False})).eval()
+    images = pictures(model).double()
+    with torch.no_grad():
+        assert far(convert(model)(images), model(images)) <= ROUNDING
+
+
 def test_other_classes_are_refused() -> None:
     for model in (timm.models.beit.Beit(**SMALL), torchvision_model(), nn.Linear(2, 2)):
         with pytest.raises(ValueError, match=f"^model: {type(model).__name__}, where"):
@@ -345,10 +357,10 @@ def test_what_timm_does_not_have_is_named(settings: dict[str, Any], message: str
         to_timm(model)
 
 
-@pytest.mark.parametrize("key", ["mlp.norm", "self_attention.norm"])
-def test_torchvision_has_no_norm_inside_branches(key: str) -> None:
-    model = ViT(Config(image_size=32, channels=3, patch=8, width=48, depth=1, heads=3, **{key: True}))
-    with pytest.raises(ValueError, match=f"^{key}=True: torchvision's"):
+@pytest.mark.parametrize(("key", "value"), [("mlp.norm", True), ("self_attention.norm", True), ("layer_scale", 0.1)])
+def test_what_torchvision_does_not_have_is_named(key: str, value: Any) -> None:
+    model = ViT(Config(image_size=32, channels=3, patch=8, width=48, depth=1, heads=3, **{key: value}))
+    with pytest.raises(ValueError, match=f"^{key}={value}: torchvision's"):
         to_torchvision(model)
 
 
