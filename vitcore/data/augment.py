@@ -3,6 +3,7 @@
 Every random choice depends only on the image's key, and is drawn on the CPU. Images stay on their device.
 """
 
+from collections.abc import Iterable
 from functools import cache
 from typing import ClassVar, Literal, TypeGuard
 
@@ -59,8 +60,7 @@ class Staged(Augment):
 
     def __init_subclass__(cls) -> None:
         if "stages" in vars(cls) and "Options" not in vars(cls):
-            schemas = tuple(stage.Options for stage in cls.stages if stage.Options.model_fields)
-            cls.Options = create_model("Options", __base__=schemas or Variant.Options)  # type: ignore[misc]
+            cls.Options = options_of_all(cls.stages)  # type: ignore[misc]
 
     def __init__(self, config: Settings) -> None:
         options = config.options_of(self.slot, self.Options)
@@ -96,6 +96,11 @@ class Staged(Augment):
         ):
             images = part.apply(images, part_choices, fixed)
         return images
+
+
+def options_of_all(parts: Iterable[type[Stage] | type[Augment]]) -> type[Variant.Options]:
+    schemas = tuple(part.Options for part in parts if part.Options.model_fields)
+    return create_model("Options", __base__=schemas or Variant.Options)
 
 
 def augments_in_graph(augment: Augment, size: int) -> TypeGuard[Staged]:
@@ -265,7 +270,9 @@ def joined(name: str, kinds: tuple[type[Augment], ...]) -> type[Joined]:
             raise ConfigError(f"augment={name}: {part} does again what comes before it: {again}")
         done |= does
         stages += kind.stages
-    return type("Joined", (Joined,), {"kinds": kinds, "stages": tuple(stages), "cuts": kinds[0].cuts})
+    contents = {"kinds": kinds, "stages": tuple(stages), "cuts": kinds[0].cuts}
+    contents["Options"] = options_of_all(kinds)  # whose defaults may differ from the stages', as of crop-three-augment
+    return type("Joined", (Joined,), contents)
 
 
 class Augmentations(dict[str, type[Augment]]):

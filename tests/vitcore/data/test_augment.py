@@ -245,6 +245,7 @@ def test_joined_augmentations_are_one_trial_with_the_entry_that_does_the_same() 
     assert config("flip+crop").augment == "flip+crop"
     padded = config("crop+three-augment")
     assert (padded.augment, padded.options["augment.fill"]) == ("crop+three-augment", "zeros")
+    assert config("random-resized-crop+crop-three-augment").options["augment.fill"] == "reflect"
 
 
 def test_the_id_of_joined_augmentations_has_the_version_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
