@@ -8,3 +8,4 @@ and add the subclass to the slot's dictionary: `from vitcore import Options, Pos
 from commonfloor.lazy import lazy_names
 
 __getattr__, __dir__ = lazy_names(__name__, __file__)
+__all__ = __dir__()

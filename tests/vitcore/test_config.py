@@ -218,3 +218,9 @@ OPTION = {"position": "mine", "position.base": 7.0}
 )
 def test_options_hold_with_their_variant(layers: list[dict[str, object]], merged: dict[str, object]) -> None:
     assert merge(*layers) == merged
+
+
+def test_star_import_gives_the_public_names() -> None:
+    names: dict[str, object] = {}
+    exec("from vitcore import *", names)
+    assert {"Config", "ViT", "train", "POSITION"} <= names.keys()
