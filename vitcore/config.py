@@ -103,9 +103,10 @@ def check_settings(settings: Values) -> None:
 def merge(*layers: Values) -> dict[str, Any]:
     """Return one dictionary merged from layers of settings. Later layers override earlier layers.
 
-    A named size such as `S/16` becomes its fields, except for fields that its layer sets. A change of variant drops the
-    earlier options of the slot. A model of timm or of a plug-in drops the earlier architecture. Raises ConfigError if a
-    layer has both `steps` and `epochs`, an unknown size or invalid `options`.
+    `steps` and `epochs` replace each other. A named size such as `S/16` becomes its fields, except for fields that its
+    layer sets, and drops an earlier model. A change of variant drops the earlier options of the slot. A model of timm
+    or of a plug-in drops the earlier architecture. Raises ConfigError if a layer has both `steps` and `epochs`, an
+    unknown size or invalid `options`.
     """
     merged: dict[str, Any] = {}
     for layer in layers:

@@ -141,7 +141,10 @@ class BoxOptions(Variant.Options):
 
 
 class RandomBox(Stage):
-    """A random box as of torchvision's RandomResizedCrop, but relative to the input's aspect, resized to it."""
+    """A random box, resized with antialiasing to `image_size`, as by torchvision's RandomResizedCrop.
+
+    scale=(area, 1). ratio=(1 / ratio, ratio), times the input's width over its height.
+    """
 
     Options = BoxOptions
     does = frozenset({"resized crop"})
@@ -189,7 +192,10 @@ class Operation(NamedTuple):
 
 
 class Distortion(Stage):
-    """Base class of stages that apply torchvision's operations, to images scaled to 0-255 and back."""
+    """Base class of stages that apply torchvision's operations, to images scaled to 0-255 and back.
+
+    The operation `color` leaves gray images unchanged, as in torchvision.
+    """
 
     does = frozenset({"distort"})
     operations: list[Operation]

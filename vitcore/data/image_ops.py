@@ -172,8 +172,9 @@ def gray(images: Tensor, amount: Tensor) -> Tensor:
 
 
 def gaussian_blur(images: Tensor, amount: Tensor) -> Tensor:
-    """Blur like PIL's GaussianBlur of radius `amount`, at most 2, by three box filters per axis (Gwosdek et al.,
-    https://www.mia.uni-saarland.de/Publications/gwosdek-ssvm11.pdf).
+    """Blur like PIL's GaussianBlur of radius `amount`, at most 2, by three box filters per axis.
+
+    Their radii are fractions (Gwosdek et al., https://www.mia.uni-saarland.de/Publications/gwosdek-ssvm11.pdf).
     """
     variance = amount.view(-1, 1, 1, 1) ** 2 / 3
     whole = (((12 * variance + 1).sqrt() - 1) / 2).floor()  # 0 or 1 for radii up to 2

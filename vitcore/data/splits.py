@@ -31,7 +31,10 @@ from vitcore.settings import Settings, Shape
 
 @dataclass(frozen=True)
 class Images:
-    """Images of a dataset: uint8 pixels (n, C, H, W), labels (n,), indices in the dataset (n,), and a pack's crop."""
+    """Images of a dataset: uint8 pixels (n, C, H, W), labels (n,), and indices in the whole dataset (n,).
+
+    window: for a pack, whose images are channels-last, the center crop for evaluation. None for other images.
+    """
 
     pixels: Tensor | Stored
     labels: Tensor

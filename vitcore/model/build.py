@@ -29,9 +29,10 @@ RATES = {  # timm's name -> name in Settings
 
 
 def build(config: Settings) -> Model:
-    """Return the model of `config`, which maps images (B, C, H, W) and their random keys (B,) to logits (B, classes).
+    """Return the model that `config` trains, from images (B, C, H, W) to logits (B, classes).
 
-    With another objective, it gives the outputs that this needs.
+    With another objective, it gives the outputs that this needs. It also takes the images' random keys (B,), for
+    dropout in training and for masked patches.
     """
     return OtherModel(config) if config.model else OBJECTIVE[config.objective].model(config)
 

@@ -80,7 +80,8 @@ class Initial(nn.Module):
     def draw_of(self, name: str) -> Draw:
         """Return the function that draws the parameter called `name` in this module.
 
-        Linear layers have Xavier uniform weights as in models_vit.py, and convolutions LeCun normal ones as in flax.
+        An entry of `draws` comes first. Otherwise, linear layers have Xavier uniform weights as in models_vit.py, and
+        convolutions LeCun normal ones as in flax. Norms are 1, biases 0, and `init` says how bare tables are drawn.
         """
         if name in self.draws:
             return self.draws[name]

@@ -44,7 +44,11 @@ class Pooling(Part):
         return x
 
     def forward(self, x: Tensor, prefix: int) -> Tensor:
-        """Return the pooled vectors (B, D) of the result of `gather`. prefix: number of tokens before the patches."""
+        """Return the pooled vectors (B, D).
+
+        x: the result of `gather`, after the final norm if `final_norm=before`. A class token comes first. prefix: the
+        number of tokens before the patches.
+        """
         raise NotImplementedError
 
 

@@ -26,7 +26,8 @@ class ViT(Initial):
     """A Vision Transformer with initial values that are drawn on the CPU from `config.seed`.
 
     `ViT(config)(images)` maps standardized float images (B, C, H, W) to logits (B, classes). In training, dropout of
-    any kind and stochastic depth also require `rng_keys` (B,), the images' random keys (vitcore.keyed_random).
+    any kind and stochastic depth also require `rng_keys` (B,), the images' random keys (vitcore.keyed_random). The call
+    raises ConfigError as `grid` does, or if the position embedding does not support the grid.
     """
 
     # The class token starts at zero, as in models_vit.py; registers differ from each other (facebookresearch/dinov2).
@@ -108,7 +109,10 @@ class ViT(Initial):
 
     @contextmanager
     def at_patch(self, patch: int) -> Iterator[None]:
-        """Cut images into other patches in a `with` block (arXiv 2212.08013); raise ConfigError if the stem cannot."""
+        """Cut images into patches of `patch` x `patch` pixels within a `with` block (FlexiViT: arXiv 2212.08013).
+
+        Raises ConfigError if the weights of the stem cannot be resized.
+        """
         if not isinstance(self.stem, PatchStem):
             raise ConfigError(f"patches of {patch} pixels: stem={self.config.stem} has no weights that resize: patch")
         self.patch = self.stem.patch = patch

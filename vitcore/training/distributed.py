@@ -112,7 +112,10 @@ class Ranks:
         dist.broadcast(size, 0)
         if size < 0:
             return None
-        content = torch.frombuffer(bytearray(payload or int(size)), dtype=torch.uint8)
+        buffer = bytearray(int(size))
+        if payload is not None:
+            buffer[:] = payload
+        content = torch.frombuffer(buffer, dtype=torch.uint8)
         dist.broadcast(content, 0)
         return content.numpy().tobytes()
 

@@ -72,7 +72,10 @@ class Position(Part):
         return x
 
     def rotate_prefix(self, x: Tensor) -> Tensor:
-        """Return queries or keys (B, H, prefix, d_h) of class token and registers, by default unchanged."""
+        """Return queries or keys (B, H, prefix, d_h) of the tokens before the patches, by default unchanged.
+
+        The class token comes first, then the registers. Only for a class whose `rotate` acts on the patches.
+        """
         return x
 
     def bias(self, q: Tensor, layer: int, grid: Grid) -> Tensor | None:
@@ -131,7 +134,10 @@ class Context:
         return self.on_patches(self.position.between, x, layer)
 
     def bias(self, q: Tensor, layer: int) -> Tensor | None:
-        """Return the bias of the attention logits for queries (B, H, T, d_h), 0 for pairs with a prefix token."""
+        """Return the bias of the attention logits for queries (B, H, T, d_h), or None.
+
+        Its shape expands to (B, H, T, T). A pair with a prefix token has a bias of 0.
+        """
         if not self.prefix:
             return self.position.bias(q, layer, self.grid)
         bias = self.position.bias(q[:, :, self.prefix :], layer, self.grid)
