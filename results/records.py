@@ -49,15 +49,15 @@ class SecondaryResult(Rejudged):
 class Row(Rejudged):
     """A row of a study's table: the results of one arm. Accuracies are fractions and unknown values are None.
 
-    n: the finished trials with the metric, of which `collapsed` did. missing: the trials without it that neither
-    diverged nor failed. stopped: those that a race left out. delta, p, verdict: comparison with the arm `baseline` over
-    n_pairs seeds. delta_ci95_images: interval over seeds and test images, which the verdict uses where it is known.
-    delta_ci95_simultaneous: interval that holds for all differences of a family at once. margin_met: the smallest
-    margin that the arm meets after Holm's correction, a number or a share like the plan's. error_ratio: the arm's error
-    / the baseline's, of an accuracy. images_share: share of the difference's variance that comes from the choice of
-    test images. measured: further metric -> mean, and metric + INTERVAL -> interval. first_declared: the verdict under
-    what was declared before there were results, if that was something else. dominated_by: the arms that are better in
-    one metric and worse in none, None if unknown.
+    n: finished trials with the metric. collapsed: how many of them collapsed. missing: trials without it that neither
+    diverged nor failed. stopped: those that a race left out. delta, p, verdict: comparison with the arm `baseline`
+    over n_pairs seeds. delta_ci95_images: interval over seeds and test images, which the verdict uses where it is
+    known. delta_ci95_simultaneous: interval that holds for all differences of a family at once. margin_met: the
+    smallest margin that the arm meets after Holm's correction, a number or a share like the plan's. error_ratio: the
+    arm's error / the baseline's, of an accuracy. images_share: share of the difference's variance that comes from the
+    choice of test images. measured: further metric -> mean, and metric + INTERVAL -> interval. first_declared: the
+    verdict under what was declared before there were results, if that was something else. dominated_by: the arms that
+    are better in one metric and worse in none, None if unknown.
     """
 
     arm: str

@@ -35,7 +35,7 @@ class StudyResults:
     config (JSON text, or "") and evals (name -> metrics and notes). evaluations: the training histories as columns:
     arm, seed, id, step, epoch, images, seconds and all numbers that a trial measured at an evaluation. correct: trial
     id -> image indices (images,) and whether each image was classified correctly (images,). metrics: the columns of
-    metrics in results, without those of evals.
+    metrics in results, except those of evals.
     """
 
     plan: Plan

@@ -127,7 +127,7 @@ def reported_trials(source: Path, studies: Iterable[StudyResults]) -> dict[str, 
 
 
 def checked_bundle(bundle: Bundle, studies: Sequence[StudyResults]) -> list[str]:
-    """Return what was checked in a bundle, as lines. Raises Broken if its seals are not those of the export."""
+    """Return a line for each check of a bundle. Raises Broken if its seals are not those of the export."""
     lines = [f"{bundle.path}: {len(bundle.files) - 1} files, each with the hash of {SUMS}"]
     of_results = {seals.sha256(seal): study for study in studies for seal in study.plan.seals}
     of_bundle = {seals.sha256(seal): seal for seal in bundle.seals}

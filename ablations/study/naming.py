@@ -99,7 +99,9 @@ def check_name(name: str) -> None:
 def check_given_name(name: str, option: str = "--name") -> None:
     """Raise ValueError if a new plan, or whatever else an option names, cannot have this name."""
     if not re.fullmatch(r"\w[\w.-]*", name) or name.endswith(YAML):
-        raise ValueError(f"{option} {name}: letters, digits, '_', '-' and '.', which begin with a letter or digit")
+        raise ValueError(
+            f"{option} {name}: must start with a letter or digit, then have letters, digits, '_', '-' and '.' only"
+        )
     if name in packaged_names("studies"):
         raise ValueError(f"{option} {name}: is the name of a study")
     check_name(name)

@@ -136,7 +136,7 @@ def imported_names(tree: ast.Module, package: str) -> Iterator[str]:
             elif isinstance(node, ast.ImportFrom):
                 module = resolve_name("." * node.level + (node.module or ""), package)
                 for alias in node.names:
-                    yield f"{module}.{alias.name}"  # of which some are modules
+                    yield f"{module}.{alias.name}"  # the name may be a submodule
             elif isinstance(node, ast.Call):
                 name = literal_import(node)
                 if name:

@@ -144,7 +144,7 @@ def memory(rng: np.random.Generator, studies: int) -> Iterator[Line]:
 def warned(what: str, tables: Sequence[Table], words: Sequence[str]) -> Iterator[Line]:
     """Yield the shares of tables with such verdicts now, without a warning, and under what was declared first."""
     now = [any_resolved(made.rows, words) for made in tables]
-    yield share_of(f"{what} (of which it warns)", now, high=1.0)
+    yield share_of(f"{what} (with or without a warning)", now, high=1.0)
     silent = (hits and not made.warnings for made, hits in zip(tables, now, strict=True))
     yield share_of("... without a warning", silent, 0.0, 0.0)
     first = (any(row.first_declared in words for row in made.rows) for made in tables)

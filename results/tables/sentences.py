@@ -327,7 +327,7 @@ def interim_meaning(judged: bool) -> str:
 
 
 def progress(table: Table) -> tuple[int, int]:
-    """Return (trials that ended with a result, planned trials), without those that a race left out."""
+    """Return (trials that ended with a result, planned trials). Trials that a race left out do not count."""
     rows = untuned_rows(table)
     return sum(row.ended_trials for row in rows), sum(row.planned - row.stopped for row in rows)
 

@@ -250,7 +250,7 @@ def with_bias(x: Tensor) -> Tensor:
 def support(labels: Indices, count: int, data_seed: int, draw: int) -> Indices:
     """Return the indices (count * K,) of `count` random images of each of K classes, from labels (n,).
 
-    Those of a smaller count are a subset.
+    With the same labels, seed and draw, a smaller count gives a subset.
     """
     groups = class_indices(labels, np.arange(len(labels)), "few-shot", data_seed, draw)
     return np.concatenate([group[:count] for group in groups])

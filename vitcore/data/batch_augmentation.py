@@ -23,7 +23,7 @@ NOWHERE = (0, 0, 0, 0)  # the edges of an empty box: top, bottom, left, right
 
 
 def erase(images: Tensor, rng_keys: Tensor, probability: float, fill: str) -> Tensor:
-    """Return a copy of images (B, C, H, W), in each of which a random rectangle is erased with `probability`.
+    """Return a copy of images (B, C, H, W) in which each image loses a random rectangle with `probability`.
 
     The first of ten rectangles that fits is erased, if any. rng_keys (B,): on the images' device. fill: "pixel" for
     standard normal noise, anything else for 0.
