@@ -78,7 +78,7 @@ BAD = [
     ("data download mnist --data-dir s.yaml/new", "s.yaml/new: Not a directory"),
     ("data download digits", "nothing to download for 'digits'"),
     ("verify missing.zip", "missing.zip: no such bundle, export or run directory"),
-    ("gate lr=1 lr=2 --margin 1 --stream ../x", "--stream ../x: letters, digits"),
+    ("gate lr=1 lr=2 --margin 1 --stream ../x", "--stream ../x: must start with a letter or digit"),
     ("data pack x y --size abc", "'--size': Input should be a valid integer"),
 ]
 FILES = {
