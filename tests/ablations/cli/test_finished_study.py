@@ -219,7 +219,8 @@ def test_a_plan_may_be_given_a_name(copied: Ablate) -> None:
     for words in (["table", "mine"], ["table", "s", "steps=2"], ["run", "mine"], ["plan", "mine", "--seeds", "2"]):
         assert "mine" in copied(*words)[1] or words[0] == "table", words
     assert "mine: is the name of a plan of s@r,steps=2" in refusal(copied, "run", *STUDY_HERE, "--name", "mine")
-    for name, why in (("a/b", "letters, digits"), ("pooling", "is the name of a study"), ("a@b", "letters, digits")):
+    spelling = "must start with a letter or digit"
+    for name, why in (("a/b", spelling), ("pooling", "is the name of a study"), ("a@b", spelling)):
         assert f"--name {name}: {why}" in refusal(copied, "plan", *STUDY_HERE, "--name", name)
     assert "--name x: is one study's" in refusal(copied, "plan", "s.yaml", "demo", "--name", "x")
 
