@@ -129,14 +129,14 @@ def to_timm(model: ViT) -> VisionTransformer | Eva:
     tokens = {"class_token": "cls_token", "registers": "reg_token", "objective.token": "dist_token"}
     weights = {other: ours.pop(name) for name, other in tokens.items() if name in ours}
     rows = [ours.pop("position.table")] if "position.table" in ours else []
-    if is_distilled(config):  # which timm gives a row as well
-        rows.insert(0, torch.zeros_like(rows[0][:1]))
-    if "position.class_row" in ours:
-        row = ours.pop("position.class_row")
-        if config.registers:  # no row for any prefix token: `no_embed_class`
-            weights["cls_token"] = weights["cls_token"] + row
-        else:
-            rows.insert(0, row[None])
+    class_row = ours.pop("position.class_row", None)
+    if is_distilled(config):  # timm has a row for both tokens
+        zeros = torch.zeros_like(rows[0][0])
+        rows.insert(0, torch.stack([zeros if class_row is None else class_row, zeros]))
+    elif class_row is not None and config.registers:  # no row for any prefix token: `no_embed_class`
+        weights["cls_token"] = weights["cls_token"] + class_row
+    elif class_row is not None:
+        rows.insert(0, class_row[None])
     if rows:
         weights["pos_embed"] = torch.cat(rows)[None]
     if "pool.probe" in ours:
@@ -179,6 +179,8 @@ def timm_arguments(config: Settings) -> dict[str, Any]:
     }
     if config.block == "branches":
         arguments["block_fn"] = partial(ParallelThingsBlock, num_parallel=config.options["block.branches"])
+    if is_distilled(config):  # its table has rows for both tokens in any case
+        arguments["no_embed_class"] = False
     if config.stem == "resnet":
         arguments |= {"embed_layer": partial(HybridEmbed, backbone=ResNetStem(config).backbone), "patch_size": 1}
     return arguments

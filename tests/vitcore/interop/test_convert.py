@@ -293,11 +293,13 @@ def test_what_this_vit_is_not_is_named(settings: dict[str, Any], message: str) -
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("convert", [to_timm, to_torchvision])
-def test_class_token_without_a_position_converts(convert: Callable[[ViT], nn.Module]) -> None:
-    """torchvision's model adds a position of zeros to it."""
+@pytest.mark.parametrize(
+    ("convert", "token"), [(to_timm, {}), (to_timm, {"objective.token": True}), (to_torchvision, {})]
+)
+def test_class_token_without_a_position_converts(convert: Callable[[ViT], nn.Module], token: dict[str, bool]) -> None:
+    """torchvision's model and timm's distilled one add a position of zeros to it."""
     sizes: dict[str, Any] = {"image_size": 32, "channels": 3, "patch": 8, "width": 48, "depth": 1, "heads": 3}
-    model = perturbed(Config(**sizes, **{"position.class_row": False})).eval()
+    model = perturbed(Config(**sizes, **token, **{"position.class_row": False})).eval()
     images = pictures(model).double()
     with torch.no_grad():
         assert far(convert(model)(images), model(images)) <= ROUNDING
