@@ -55,7 +55,8 @@ def work(folder: str) -> int:
     )
     counts = f"{len(summary.done)} done here, {len(summary.failed)} failed, {len(summary.interrupted)} interrupted"
     print(f"{counts}, {summary.left} left", flush=True)
-    if summary.stopped and not campaign.cancelled and ended_by_scancel():
+    has_slurm = campaign.cluster != campaigns.LOCAL
+    if has_slurm and summary.stopped and not campaign.cancelled and ended_by_scancel():
         campaigns.write_mark(array / "cancelled.json")
         print("cancelled by scancel: `ablate submit` continues", flush=True)
     if summary.failed or summary.interrupted or summary.blocked:

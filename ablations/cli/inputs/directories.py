@@ -130,8 +130,11 @@ def make_place(
     if profile is not None:
         checkpoints = checkpoints or profile.checkpoints
         keep_weights = keep_weights or profile.keep_weights
+    folder = runs_folder(runs).absolute()
+    if ".." in folder.parts:  # Python simplifies such a path in PYTHONPATH, so that jobs would not find their code
+        folder = folder.resolve()
     return Place(
-        runs_folder(runs).absolute(),
+        folder,
         data_folders(data_dir, profile.data_dir if profile else None).use(),
         load_plugins(plugin),
         checkpoints=scratch(checkpoints or here.checkpoints),

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -15,9 +16,11 @@ from typing import Any
 
 import pytest
 import synthetic
+from waits import PATIENCE, wait_until
 
 from ablations import provenance
 from ablations.cli import watching as cleaning
+from ablations.cli.inputs.directories import make_place
 from ablations.cluster import arrays, node, rounds, submit
 from ablations.cluster import campaign as campaigns
 from ablations.cluster.campaign import Campaign
@@ -381,6 +384,72 @@ def test_process_of_this_machine_has_no_pipe_of_the_command(runs: Path, monkeypa
     submit.start_here([Plan.model_validate(synthetic.position())], Place(runs, None), TOY, ["*"])
     (log,) = runs.glob("submissions/*/arrays/*/process.log")
     assert log.read_text() == "begun\n"
+
+
+TASK = """
+import os, signal, time
+def main(path):
+    signal.signal(signal.SIGTERM, lambda *_: os.rename(path, path + ".ended"))
+    with open(path + ".new", "w") as file:
+        file.write(os.environ["CUDA_VISIBLE_DEVICES"])
+    os.rename(path + ".new", path)
+    while not os.path.exists(path + ".ended"):
+        time.sleep(0.1)
+"""
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # submitit never waits for its process
+def test_task_on_this_machine_has_the_commands_gpus_and_gets_sigterm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where `sh` is bash, which replaces itself by the last command."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/sh").symlink_to(shutil.which("bash") or "/bin/bash")
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/trained.py").write_text(TASK)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    file = tmp_path / "gpus"
+    profile = Profile(gpus=2, time=5)
+    array = JobArray(tmp_path / "array", "tag", "trained:main", [str(file)], profile, tmp_path / "code")
+    process = local.start(array)
+    wait_until(file.exists, "the task", PATIENCE)
+    assert file.read_text() == "2,3"
+    os.kill(process, signal.SIGTERM)
+    wait_until((tmp_path / "gpus.ended").exists, "the end of the task", PATIENCE)
+
+
+def test_stopped_task_on_this_machine_asks_slurm_nothing(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its process ended by SIGTERM, and no job of SLURM was cancelled."""
+    array = write_array(submitted(runs, cluster=campaigns.LOCAL), 1)
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    monkeypatch.setattr(runner, "pull", lambda *_, **__: runner.RunSummary(stopped=True, left=2))
+    assert node.work(str(array)) == 0
+    assert "0 done here, 0 failed, 0 interrupted, 2 left" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("given", ["../runs", "link/../runs"])
+def test_tasks_find_their_code_below_a_folder_that_is_named_with_dots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    """Python drops them from PYTHONPATH, without a look at links."""
+    for folder in ("here", "there/deep"):
+        (tmp_path / folder).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here")
+    Path("link").symlink_to(tmp_path / "there/deep")
+    place = make_place(Path(given), None, None)
+    campaign = place.runs / "submissions/0"
+    campaign.mkdir(parents=True)
+    assert place.runs.samefile(given)
+    (campaign / "code").symlink_to(provenance.HOME)
+    array = JobArray(
+        campaign, "tag", "commonfloor.files:sync_folder", [str(campaign)], TOY, campaign / "code", persistent=True
+    )
+    script = [*slurm_arrays.setup_lines(array), slurm_arrays.command(array)]
+    done = subprocess.run(["bash", "-c", "\n".join(script)], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_pool_that_is_called_off_stops(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
