@@ -36,7 +36,6 @@ REPORT_SECONDS = 0.5
 ORPHAN_SECONDS = 60.0  # to save the last checkpoint; equal to runner.STOP_SECONDS
 ORPHANED = 3  # exit status
 FULL_SECONDS = float(os.environ.get("ABLATE_FULL_DISK_SECONDS", "120"))  # how long to wait for space on a full disk
-EVAL_SECONDS = 90.0  # how long to wait for another worker that computes evals of the same trial
 
 Past = list[retry_rules.EndedAttempt]
 
@@ -210,7 +209,7 @@ class Worker:
         name = ""
         try:
             folder = trial.path / "evals"
-            with lease.lock(folder / "turns", EVAL_SECONDS), output_to_file(folder / "log"):
+            with lease.lock(folder / "turns"), output_to_file(folder / "log"):
                 for name in eval_files.missing_evals(trial, job.evals, result):
                     killed = eval_files.count_start(trial, name)
                     if killed >= retry_rules.WITHOUT_PROGRESS:

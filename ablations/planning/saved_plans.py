@@ -8,8 +8,6 @@ from results import store
 from results.store import lease, ledger
 from results.store.schemas import Plan, Settings
 
-TURN_SECONDS = 30.0
-
 
 def saved_plan(runs: Path, plan_name: str) -> Plan | None:
     """Return a plan on disk, or None if there is none. Raises ValueError (Broken, NewerSchema) if it is unreadable."""
@@ -22,12 +20,12 @@ def saved_plan(runs: Path, plan_name: str) -> Plan | None:
 def save_plan(runs: Path, plan: Plan) -> None:
     """Declare a plan, and write plan.json if the plan on disk is still the one that `plan` extends.
 
-    Raises ValueError if it is not, and TimeoutError if another process holds the lock for TURN_SECONDS.
+    Raises ValueError if it is not, and TimeoutError if another process holds the lock.
     """
     folder = store.study_folder(runs, plan.name)
     refuse_links(runs, folder / "turns")
     store.make_run_directory(runs)
-    with lease.lock(folder / "turns", TURN_SECONDS):
+    with lease.lock(folder / "turns"):
         on_disk = saved_plan(runs, plan.name)
         if plan_digest(on_disk) not in (plan.extends, plan_digest(plan)):
             if on_disk is not None and not plan.pruned:

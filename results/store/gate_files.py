@@ -21,7 +21,6 @@ from results.store.schemas.gates import GateLook, GateSide, Proposal
 FOLDER = "gates"
 Record = TypeVar("Record", Proposal, GateLook)
 TURNS = ".turns"
-TURN_SECONDS = 60.0
 PROPOSED = -1  # the step of a proposal, before those of its answers
 NAME = re.compile(r"(\d{4,9})(?:-(\d+))?\.json")
 
@@ -91,10 +90,10 @@ class Stream:
 
 @contextlib.contextmanager
 def turn(runs: Path) -> Iterator[None]:
-    """Hold the lock of the ledger. Raises TimeoutError if another process holds it for TURN_SECONDS."""
+    """Hold the lock of the ledger. Raises TimeoutError if another process holds it."""
     refuse_links(runs, runs / FOLDER)
     make_run_directory(runs)
-    with lease.lock(runs / FOLDER / TURNS, TURN_SECONDS):
+    with lease.lock(runs / FOLDER / TURNS):
         yield
 
 

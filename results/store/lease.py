@@ -24,6 +24,7 @@ from results.store.schemas import Lease
 HEARTBEAT_SECONDS = 15.0
 DEAD_SECONDS = 60.0
 TURN_SECONDS = 0.2
+LOCK_SECONDS = 90.0  # longer than DEAD_SECONDS, in which a dead holder on another machine is replaced
 STOPPED = "T"  # the state of a stopped process in /proc/PID/stat
 NUMBER = re.compile("[0-9]{4,9}")
 NAME = "lease.json"
@@ -137,7 +138,7 @@ class Heartbeat:
 
 
 @contextlib.contextmanager
-def lock(folder: Path, seconds: float) -> Iterator[Path]:
+def lock(folder: Path, seconds: float = LOCK_SECONDS) -> Iterator[Path]:
     """Hold a lock that all machines sharing `folder` respect, and yield the subfolder that holds the lease.
 
     Raises TimeoutError, which names the holder, after `seconds`. A dead holder is replaced within about a minute.

@@ -11,15 +11,19 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import synthetic
 from waits import started
 
+from ablations.planning.saved_plans import save_plan
 from benchmarks.node_cache import NodeCache
 from results import store
-from results.store import lease
+from results.store import gate_files, lease
+from results.store.schemas import Plan
 
 RESULT = {"status": "finished", "metrics": {"test_accuracy": 0.9}, "params": 10}
 
@@ -248,6 +252,32 @@ def test_claim_sees_the_result_of_another_node(tmp_path: Path, monkeypatch: pyte
         assert trial.state().result is None
         assert store.claim(trial, lease.Watch()) is None
     assert store.claim(trial, lease.Watch()) is None
+
+
+@pytest.mark.parametrize("user", ["plan", "gate"])
+def test_lock_whose_holder_died_on_another_machine_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: str
+) -> None:
+    """Only a minute without renewal shows that the holder is gone, and a command waits as long."""
+    plan = Plan.model_validate(synthetic.position())
+    folder = {"plan": store.study_folder(tmp_path, plan.name), "gate": tmp_path / gate_files.FOLDER}[user]
+    turns = {"plan": folder / "turns", "gate": folder / gate_files.TURNS}[user]
+    store.write_json(turns / "0001" / lease.NAME, lease.own_lease().content() | {"host": "elsewhere"})
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=sleep, time=time.time)
+    monkeypatch.setattr(lease, "time", clock)
+    monkeypatch.setattr(lease, "Watch", partial(lease.Watch, clock.monotonic))
+    if user == "plan":
+        save_plan(tmp_path, plan)
+    else:
+        with gate_files.turn(tmp_path):
+            pass
+    assert lease.DEAD_SECONDS <= now[0] < 2 * lease.DEAD_SECONDS
+    assert [path.name for path in lease.numbered_folders(turns)] == ["0002"]
 
 
 def test_lock_taken_from_a_stale_listing_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
