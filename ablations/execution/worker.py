@@ -150,7 +150,7 @@ class Worker:
             description=job.description,
             should_stop=self.stop,
             warn=self.warn,
-            on_hang=partial(self.fail, trial=trial, attempt=attempt, past=past),
+            on_hang=partial(self.give_up, trial=trial, attempt=attempt, past=past),
         )
         return self.trainable.train(settings, attempt, parents, context)
 
@@ -166,6 +166,11 @@ class Worker:
             return Parent(trial.config(), winner_weights(trial))
         except ValueError as error:
             raise ValueError(f"{link}={name}: {error}") from None
+
+    def give_up(self, error: Exception, trial: store.Trial, attempt: store.Attempt, past: Past) -> None:
+        """Record a failure, and release the trial: this process is about to be killed, which others may not see."""
+        self.fail(error, trial, attempt, past)
+        attempt.release()
 
     def fail(self, error: Exception, trial: store.Trial, attempt: store.Attempt, past: Past) -> None:
         fault = faults.classify(error, self.trainable.fault)

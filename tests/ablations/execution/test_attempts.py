@@ -1,17 +1,22 @@
 """Attempts on disk: whether they allow a trial another one, on any machine; `retry`, and what `status` says of it."""
 
 import re
+import socket
 from pathlib import Path
 
+import closed_form
 import pytest
 import synthetic
 from in_process import Ablate
+from run_trials import curve_job, planned_curves, served
 
 from ablations.execution import reopen, retry_rules
 from ablations.execution.reopen import advice
+from ablations.faults import INPUT, Fault, RankLost
 from ablations.status import slurm_answers
 from ablations.status.study_status import study_status
 from ablations.status.view import render
+from ablations.trainables.trainable import TrainingContext
 from results import store
 from results.store import eval_files, lease
 from results.store.schemas import Plan
@@ -138,6 +143,25 @@ def test_trial_between_two_attempts_is_interrupted_not_failed(trial: store.Trial
     with synthetic.claimed(trial) as attempt:
         attempt.fail("bug", "", CODE, kind="bug", where=["a"], again=False)
     assert trial.state().status == "failed"
+
+
+def test_trial_whose_process_killed_itself_may_be_retried_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rank that hangs is killed once its failure is recorded; another machine cannot see that it is gone."""
+    runs, _ = planned_curves(tmp_path)
+    job = curve_job(act="import closed_form; closed_form.hang(run, context)")
+    found: list[list[bool]] = []
+
+    def hang(run: store.Attempt, context: TrainingContext) -> None:
+        context.on_hang(RankLost("rank 1 is lost", Fault(INPUT, fatal=True)))
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setattr(socket, "gethostname", lambda: "elsewhere")
+            found.append(reopen.retry([run.trial], failed=True, oom=False, diverged=False))
+
+    monkeypatch.setattr(closed_form, "hang", hang, raising=False)
+    assert served(runs, job).kind == "held"
+    assert found == [[True]]
 
 
 def test_the_machines_faults_are_given_time_to_pass() -> None:
