@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ablations.trainables.user_code import checked_number, finite
 from commonfloor.files import FULL, open_no_follow, read_bytes
-from commonfloor.messages import joined_names, spelling_hint
+from commonfloor.messages import listed, spelling_hint
 from results import store
 from results.store.schemas import MetricsLine, validated
 
@@ -131,7 +131,7 @@ class Report:
             raise ValueError(f"metric {name} was not reported{self.why_missing(name)}")
         texts = {as_number(name, value): value for value in self.values[name]}
         if len(texts) > 1:
-            raise ValueError(f"metric {name} came with {len(texts)} values: {joined_names(texts.values())}")
+            raise ValueError(f"metric {name} came with {len(texts)} values: {listed([*texts.values()])}")
         return checked_number(name, next(iter(texts)), f"a command whose training diverged prints {DIVERGED}")
 
     def why_missing(self, name: str) -> str:

@@ -143,11 +143,13 @@ class CommandRun:
         if self.is_stopping():
             self.save_progress()
             return TrainingOutcome("stopped", {}, self.seconds)
-        if self.report.diverged or self.curve.diverged:
+        failed = Failed(problem, faults.INPUT)
+        if not problem:
+            failed = failure(status, self.log.last_lines(), machine.oom_kills() > self.memory_kills)
+        has_diverged = self.curve.diverged and failed.fault.kind not in (faults.MACHINE, faults.MEMORY)
+        if self.report.diverged or has_diverged:
             return TrainingOutcome("diverged", {}, self.seconds, {"diverged_at_step": self.curve.step})
-        if problem:
-            raise Failed(problem, faults.INPUT)
-        raise failure(status, self.log.last_lines(), machine.oom_kills() > self.memory_kills)
+        raise failed
 
     def finished(self) -> TrainingOutcome:
         self.report.read_file(self.folder / METRICS)

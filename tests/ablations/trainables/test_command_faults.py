@@ -34,6 +34,7 @@ FAULTS = [
     ("print('METRIC score: 1')", INPUT, "metric score was not reported: METRIC score: 1: write METRIC score=NUMBER"),
     ("print('METRIC score=1'); print('METRIC score=2')", INPUT, "metric score came with 2 values: 1, 2"),
     ("print('METRIC score=1', flush=True); write('metrics.json', '{\"score\": 2}')", INPUT, "came with 2 values: 1, 2"),
+    ("for n in range(9): print(f'METRIC score={n}')", INPUT, "score came with 9 values: 0, 1, 2 and 6 more"),
     ("print('METRIC score=high')", INPUT, "metric score=high: a number"),
     ("write('metrics.json', '{\"score\": \"0.5\"}')", INPUT, 'metric score="0.5": a number'),
     ("write('metrics.json', '[1]')", INPUT, "metrics.json: an object, as in {'score': 0.5}"),
@@ -43,6 +44,8 @@ FAULTS = [
     ("raise RuntimeError('CUDA error: uncorrectable ECC error')", MACHINE, "exit status 1: RuntimeError: CUDA error"),
     ("os.kill(os.getpid(), 11)", BUG, "killed by SIGSEGV: it printed nothing"),
     ("os.kill(os.getpid(), 9)", MACHINE, "killed by SIGKILL: it printed nothing"),
+    ("write('metrics.jsonl', LOST); os.kill(os.getpid(), 9)", MACHINE, "killed by SIGKILL: it printed nothing"),
+    ("write('metrics.jsonl', LOST); raise MemoryError", MEMORY, "out of memory: MemoryError"),
     ("print('METRIC score=1'); correct([0, 0], [1, 0])", INPUT, "correct.npz: index: each test image once"),
     ("print('METRIC score=1'); correct([0, 1], [1, 2])", INPUT, "correct.npz: index and correct are not a list"),
     ("print('METRIC score=1'); correct(np.array([{}]), [1])", INPUT, "correct.npz cannot be read"),
@@ -51,6 +54,7 @@ BEGIN = """
 import os, sys
 import numpy as np
 folder = sys.argv[3]
+LOST = '{"step": 7, "loss": NaN}\\n'
 def write(name, text):
     open(os.path.join(folder, name), "w").write(text)
 def correct(index, correct):
