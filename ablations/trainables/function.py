@@ -15,9 +15,10 @@ import time
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ValidationError, create_model
+from pydantic import BaseModel, PydanticUserError, ValidationError, create_model
 
 from ablations import faults
 from ablations.faults import Fault
@@ -26,7 +27,7 @@ from ablations.trainables.command.training import NO_MEMORY, claimed_folder
 from ablations.trainables.local_imports import LocalImports
 from ablations.trainables.trainable import Parent, TrainingContext, TrainingOutcome
 from ablations.trainables.user_code import Description, Failed, UserCode, checked_number, finite, without_seed
-from commonfloor.messages import joined_names, unknown_key
+from commonfloor.messages import joined_names, reason, unknown_key
 from commonfloor.options import Options, explain
 from results import store
 from results.store.schemas import Settings
@@ -115,7 +116,7 @@ class Function(UserCode):
 
     @cached_property
     def record(self) -> type[Any] | None:
-        hints = get_type_hints(self.function)
+        hints = parameter_types(self.function, self.parameters, include_extras=False)
         kinds = [hints.get(name) for name in self.parameters]
         if len(kinds) != 1 or not isinstance(kinds[0], type):
             return None
@@ -124,9 +125,18 @@ class Function(UserCode):
 
     @cached_property
     def model(self) -> type[BaseModel]:
-        if self.record is None:
-            return options_model(parameter_fields(self.function, self.parameters))
-        return self.record if issubclass(self.record, BaseModel) else options_model(dataclass_fields(self.record))
+        """The model that validates all settings. Raises ValueError if a type or default cannot be one of a setting."""
+        try:
+            if self.record is None:
+                model = options_model(parameter_fields(self.function, self.parameters))
+            elif issubclass(self.record, BaseModel):
+                model = self.record
+            else:
+                model = options_model(dataclass_fields(self.record))
+            model.model_rebuild()
+        except (NameError, TypeError, PydanticUserError) as error:
+            raise ValueError(f"train: {self.about.train}: settings are plain values: {reason(error)}") from None
+        return model
 
     @cached_property
     def keys(self) -> tuple[str, ...]:  # type: ignore[override]  # read only when needed
@@ -220,16 +230,22 @@ def options_model(fields: Fields) -> type[BaseModel]:
     return create_model("Settings", __base__=Options, **fields)  # type: ignore[call-overload]  # fields are data
 
 
+def parameter_types(function: Callable[..., Any], names: list[str], include_extras: bool) -> dict[str, Any]:
+    """Return the annotations of some parameters. Others, as that of `run`, may be known to type checkers alone."""
+    annotations = {name: text for name, text in function.__annotations__.items() if name in names}
+    return get_type_hints(SimpleNamespace(__annotations__=annotations), function.__globals__, None, include_extras)
+
+
 def parameter_fields(function: Callable[..., Any], names: list[str]) -> Fields:
     """Return the types and defaults of parameters. Without an annotation, the type is the default's."""
-    hints = get_type_hints(function, include_extras=True)
+    hints = parameter_types(function, names, include_extras=True)
     fields = Fields()
     for name in names:
         default = inspect.signature(function).parameters[name].default
         if default is inspect.Parameter.empty:
             fields[name] = (hints.get(name, Any), ...)
         else:
-            fields[name] = (hints.get(name, type(default)), default)
+            fields[name] = (hints.get(name, Any if default is None else type(default)), default)
     return fields
 
 

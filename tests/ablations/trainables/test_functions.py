@@ -70,6 +70,8 @@ REFUSED = [
     ("def train(**settings): pass", "", "train: train.py:train: **settings: name each setting as a parameter"),
     ("import nowhere", "", "does not import: ModuleNotFoundError: No module named 'nowhere'"),
     ("def fit(): pass", "", "has no function train"),
+    ("def train(lr: 'Rate' = 0.5): pass", "", "train.py:train: settings are plain values: name 'Rate' is not defined"),
+    ("class Rate: pass\ndef train(lr: Rate = None): pass", "", "settings are plain values: Unable to generate"),
 ]
 
 
@@ -80,6 +82,13 @@ def test_what_cannot_be_called_is_refused_in_one_line(tmp_path: Path, script: st
         planned(tmp_path, script, recipe, ONE_ARM)
     assert message in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+def test_an_annotation_of_run_may_be_known_to_type_checkers_alone(tmp_path: Path) -> None:
+    """A setting without an annotation whose default is None may have any value."""
+    script = "def train(run: 'FunctionRun', lr=None) -> 'dict[str, Number]': return {'score': lr}"
+    runs, todo = planned(tmp_path, script, RECIPE, ONE_ARM)
+    assert served(runs, todo[0]).metrics == {"score": 0.5}
 
 
 def test_a_file_named_like_a_package_of_ours_is_refused(tmp_path: Path) -> None:
