@@ -224,7 +224,7 @@ class Worker:
         except TimeoutError as error:  # another worker computes its evals
             self.emit(messages.Ended("held", reason_with_file(error)))
         except Exception as error:  # record the cause, so that other trials go on
-            if isinstance(error, OSError) and error.errno in FULL:
+            if not name or (isinstance(error, OSError) and error.errno in FULL):
                 raise
             why = str(error) if isinstance(error, ValueError) else repr(error)
             cause = f"eval {name}: {why}"

@@ -14,6 +14,7 @@ from slurm.ask import NoSlurm, Unreachable, cluster_name
 QUEUE_SECONDS = 5.0  # timeout of the queue; queue and accounting together take at most 15 s
 ACCOUNTING_SECONDS = 4.0  # to wait for the accounting's answer
 ASK_SECONDS = 60.0  # the shortest time between queries of SLURM
+MOST_ENDS = 3  # of tasks that are named one by one
 CANCELLED = "cancelled by `ablate cancel`"
 NOT_QUEUED = "no task is queued or runs"
 SILENT_ACCOUNTING = "accounting unknown: sacct does not answer"
@@ -149,7 +150,10 @@ def how_tasks_ended(campaign: Campaign) -> str | None:
     past = queue.accounting([newest.job_name], timeout=ACCOUNTING_SECONDS)
     if past is None:
         return None
-    return "; ".join(dict.fromkeys(map(end_text, past))) or NOT_QUEUED
+    ends = [*dict.fromkeys(map(end_text, past))]
+    if len(ends) > MOST_ENDS:
+        ends[MOST_ENDS:] = [f"and {len(ends) - MOST_ENDS} more"]
+    return "; ".join(ends) or NOT_QUEUED
 
 
 def end_text(job: queue.PastJob) -> str:

@@ -526,6 +526,17 @@ def test_status_says_that_nothing_is_queued(runs: Path, monkeypatch: pytest.Monk
     assert "to continue: give the same `ablate submit` again" in shown
 
 
+def test_status_names_a_few_of_many_failed_tasks(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.rmtree(runs / "trials", ignore_errors=True)
+    write_array(submitted(runs), 1)
+    past = [queue.PastJob(12, number, "FAILED", f"node{number}", "1:0") for number in range(500)]
+    monkeypatch.setattr(queue, "jobs", lambda *_, **__: [])
+    monkeypatch.setattr(queue, "accounting", lambda *_, **__: past)
+    shown = render([seen(runs, slurm_answers.ask_slurm(runs))]).plain
+    assert "FAILED on node2 (exit code 1:0), job 12_2; and 497 more\n" in shown
+    assert max(map(len, shown.splitlines())) < 200
+
+
 def test_task_with_a_failed_trial_fails_for_slurm(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The exit status makes the task FAILED in squeue and sacct."""
     array = write_array(submitted(runs), 1)

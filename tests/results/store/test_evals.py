@@ -15,7 +15,7 @@ import torch
 from in_process import Ablate, json_output
 from photographs import photographs
 from PIL import Image
-from run_trials import called_serially, served
+from run_trials import called_serially, planned_curves, served
 
 from ablations.cli import watching as cleaning
 from ablations.execution.compute_eval import compute_eval
@@ -281,6 +281,14 @@ def test_killed_worker_of_an_eval_is_counted_against_the_eval(tmp_path: Path) ->
     assert job.standing(Standings(tmp_path, "other code")).kind is Kind.OWES_EVALS
     assert eval_files.clear_failures(trial)
     assert served(tmp_path, job).kind == "finished"
+
+
+def test_a_folder_of_evals_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    runs, (job, *_) = planned_curves(tmp_path)
+    assert served(runs, job).kind == "finished"
+    (runs / "trials" / job.id / "evals").touch()
+    last = served(runs, job)
+    assert (last.kind, "evals" in last.cause) == ("interrupted", True)
 
 
 SMALL = {"width": 16, "depth": 1, "heads": 2, "patch": 4, "pool": "gap", "position": "none"}
