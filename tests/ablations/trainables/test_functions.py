@@ -171,6 +171,25 @@ def test_a_function_resumes_with_its_checkpoint_its_curve_and_its_folder(tmp_pat
     assert state.weights.read_bytes() == b"weights"
 
 
+NUMBERS = """
+import numpy as np
+def train(run, lr=0.5):
+    for step in np.arange(1, 4):
+        run.log(step, score=np.float32(0.5), images=8 * step)
+    run.progress(np.int64(4))
+    return {"score": 1}
+"""
+
+
+def test_numbers_of_numpy_are_numbers_of_the_curve(tmp_path: Path) -> None:
+    runs, todo = planned(tmp_path, NUMBERS, RECIPE, ONE_ARM)
+    assert served(runs, todo[0]).kind == "finished"
+    state = store.trial(runs, todo[0].id).state()
+    assert state.attempt is not None
+    lines = store.read_metrics(state.attempt)
+    assert [(line.step, line.images, line.number("score")) for line in lines] == [(n, 8 * n, 0.5) for n in (1, 2, 3)]
+
+
 FAULTS = [
     ("raise KeyError('layer')", "bug", "KeyError: 'layer'"),
     ("raise SystemExit(2)", "bug", "SystemExit: 2"),
@@ -179,13 +198,14 @@ FAULTS = [
     ("return {'scores': 1}", "input", "metric score is missing: there are scores"),
     ("return {'score': 'high'}", "input", "metric score=high: a number"),
     ("return {'score': float('nan')}", "input", "metric score=nan: not finite"),
+    ("run.log(0.5, loss=1)", "bug", "ValueError: step=0.5: a whole number of at least 0"),
     ("return 3", "input", "train.py:train returned 3: metric -> number"),
 ]
 
 
 @pytest.mark.parametrize(("body", "kind", "cause"), FAULTS, ids=[body for body, _, _ in FAULTS])
 def test_a_fault_of_a_function_is_one_line(tmp_path: Path, body: str, kind: str, cause: str) -> None:
-    runs, todo = planned(tmp_path, f"def train(lr=0.5): {body}", RECIPE, ONE_ARM)
+    runs, todo = planned(tmp_path, f"def train(run, lr=0.5): {body}", RECIPE, ONE_ARM)
     assert served(runs, todo[0]).kind in ("failed", "again")
     failure = store.trial(runs, todo[0].id).failure()
     assert failure is not None
