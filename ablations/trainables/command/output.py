@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -157,6 +158,7 @@ class Curve:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.seen: tuple[int, int] | None = None  # time and size of the file
+        self.rest = ""  # the last line, as long as no newline ends it
         self.lines: list[MetricsLine] = []
         self.diverged = False  # whether the last line has a number that is not finite
         self.unclear = ""
@@ -172,9 +174,16 @@ class Curve:
             return False
         self.seen = seen
         self.lines = []
-        for line in text.split("\n")[:-1]:  # the last may be unfinished
+        *lines, self.rest = text.split("\n")
+        for line in lines:
             self.add(line)
         return True
+
+    def end(self) -> None:
+        """Take the last line as it is, because the command has ended, unless it was torn."""
+        with suppress(ValueError, RecursionError):
+            json.loads(self.rest)
+            self.add(self.rest)
 
     def add(self, text: str) -> None:
         try:

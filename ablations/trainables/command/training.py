@@ -82,8 +82,12 @@ class CommandRun:
     def train(self) -> TrainingOutcome:
         with started(self.order, self.folder, self.run) as process:
             self.follow(process)
-        self.save_curve()
-        return self.outcome(process.returncode)
+        self.curve.has_changed()
+        self.curve.end()
+        if self.curve.lines:
+            self.record_curve()
+        status = process.returncode
+        return self.outcome(status if status >= 0 else 128 - status)  # negative if the supervisor itself was killed
 
     def follow(self, process: "subprocess.Popen[bytes]") -> None:
         readers = {

@@ -44,6 +44,7 @@ FAULTS = [
     ("raise RuntimeError('CUDA error: uncorrectable ECC error')", MACHINE, "exit status 1: RuntimeError: CUDA error"),
     ("os.kill(os.getpid(), 11)", BUG, "killed by SIGSEGV: it printed nothing"),
     ("os.kill(os.getpid(), 9)", MACHINE, "killed by SIGKILL: it printed nothing"),
+    ("os.kill(os.getppid(), 9); __import__('signal').pause()", MACHINE, "killed by SIGKILL: it printed nothing"),
     ("write('metrics.jsonl', LOST); os.kill(os.getpid(), 9)", MACHINE, "killed by SIGKILL: it printed nothing"),
     ("write('metrics.jsonl', LOST); raise MemoryError", MEMORY, "out of memory: MemoryError"),
     ("print('METRIC score=1'); correct([0, 0], [1, 0])", INPUT, "correct.npz: index: each test image once"),
@@ -98,6 +99,17 @@ def test_a_diverged_training_is_a_result(tmp_path: Path, script: str) -> None:
     """A command says so, or its last loss is not finite and it reports no metric."""
     runs, todo = planned(tmp_path, BEGIN + script, study=ONE_ARM)
     assert served(runs, todo[0]).kind == "diverged"
+
+
+@pytest.mark.parametrize(("last", "steps"), [('{"step": 2, "loss": 0.5}', [1, 2]), ('{"step": 2, "lo', [1]), ("", [1])])
+def test_the_last_line_of_a_curve_needs_no_newline(tmp_path: Path, last: str, steps: list[int]) -> None:
+    """It counts once the command has ended, unless it is torn."""
+    text = '{"step": 1, "loss": 1}\\n' + last
+    runs, todo = planned(tmp_path, f"{BEGIN}write('metrics.jsonl', '{text}'); print('METRIC score=1')", study=ONE_ARM)
+    assert served(runs, todo[0]).kind == "finished"
+    state = store.trial(runs, todo[0].id).state()
+    assert state.attempt is not None
+    assert [line.step for line in store.read_metrics(state.attempt)] == steps
 
 
 ANSWERS = (
