@@ -85,6 +85,14 @@ def checked_name(name: str, path: Path) -> str:
     return name
 
 
+def is_name(name: str) -> bool:
+    try:
+        checked_name(name, Path())
+    except Broken:
+        return False
+    return True
+
+
 def check_size(number: int, size: int, path: Path) -> None:
     if number > MOST_FILES:
         raise Broken(f"{path}: {number:,} files: at most {MOST_FILES:,}")

@@ -16,10 +16,11 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ablations import provenance
-from ablations.planning.bundle_files import RESULTS, SUMS, ZIP
+from ablations.planning.bundle_files import RESULTS, SUMS, ZIP, check_size, is_name
 from ablations.planning.local_paths import LocalPaths, user_code
 from ablations.study.naming import stem
 from ablations.study.reading import find_file
+from ablations.trainables.local_imports import LocalImports
 from commonfloor.files import read_bytes, safe_name, sync_folder, write_bytes
 from results import export, report
 from results.store import seals
@@ -76,6 +77,8 @@ class Packer:
             self.left_out.append(f"{name}: is not on the machine that packed this")
         elif ".." in Path(name).parts:
             self.left_out.append(f"{path.name}: lies outside the recipe's folder")
+        elif not is_name(name):
+            self.left_out.append(f"{name!a}: its name has unusual characters or too many folders")
         elif self.paths.are_in(read_bytes(path)):
             self.left_out.append(f"{name}: names a folder of the authors' machine")
         else:
@@ -91,6 +94,8 @@ class Packer:
             if file.endswith(".py"):
                 plugins.append(f"plugins/{Path(file).name}")
                 self.add_code(plugins[-1], Path(file))
+                for name, path in self.imported(Path(file)).items():
+                    self.add_code(f"plugins/{name}", path)
         code = user_code(plan)
         if code is not None and not Path(code.about.folder).is_dir():
             self.left_out.append(f"the code of {plan.recipe}: is not on the machine that packed this")
@@ -102,6 +107,13 @@ class Packer:
                 beside_recipe = Path("recipes", os.path.relpath(path, Path(asked.recipe).parent))
                 self.add_code(os.path.normpath(beside_recipe), path)
         return asked.model_copy(update={"study": study, "recipe": recipe, "plugins": plugins, "data_dir": None})
+
+    def imported(self, plugin: Path) -> dict[str, Path]:
+        """Return the local files that a plug-in imports, without running it: name beside it -> path."""
+        if not self.with_own_files or not plugin.is_file():
+            return {}
+        files = LocalImports.of_file(plugin, read_bytes(plugin)).files.values()
+        return {file.relative.as_posix(): file.path for file in files}
 
     def public(self, study: StudyResults) -> StudyResults:
         """Return results without folders and host names of this machine."""
@@ -133,6 +145,7 @@ def pack(studies: Sequence[StudyResults], source: Path, inside: Mapping[str, Ins
     packer.add(ENVIRONMENT, environment_text().encode())
     packer.add(CITATION, citation_text(public).encode())
     packer.add(README, readme_text(public, sealed, packer).encode())
+    check_size(len(packer.files) + 1, sum(map(len, packer.files.values())), Path("the bundle"))
     lines = [f"{hashlib.sha256(payload).hexdigest()}  {name}\n" for name, payload in sorted(packer.files.items())]
     return {**packer.files, SUMS: "".join(lines).encode()}
 

@@ -6,7 +6,6 @@ parameter that is a pydantic model or a dataclass, or else all others. The recip
 
 import dataclasses
 import importlib
-import importlib.util
 import inspect
 import re
 import struct
@@ -63,10 +62,8 @@ class FunctionDescription(Description):
             if (path.parent / f"{name}.py").exists() or (path.parent / name / "__init__.py").exists():
                 advice = f"rename it, or call the code as a command, as in python {path.name} {{settings}}"
                 raise ValueError(f"train: {path}: beside it, {name} has the name of a package of this suite: {advice}")
-        spec = importlib.util.spec_from_file_location(path.stem, path, submodule_search_locations=[str(path.parent)])
-        assert spec is not None  # the name ends in .py
         try:
-            imports = LocalImports(path, spec, source)
+            imports = LocalImports.of_file(path, source)
         except ValueError as error:
             raise ValueError(f"train: {str(error).removeprefix('plugin ')}") from None
         imported = {str(file.relative): file.path for file in imports.files.values()}

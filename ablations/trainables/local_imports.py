@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
-from importlib.util import resolve_name
+from importlib.util import resolve_name, spec_from_file_location
 from pathlib import Path
 from types import CodeType, ModuleType
 
@@ -77,6 +77,13 @@ class LocalImports:
                     file = self.add(spec)
                     if file is not None:
                         pending.append((file.content, spec.parent or "", str(file.relative)))
+
+    @classmethod
+    def of_file(cls, path: Path, source: bytes) -> "LocalImports":
+        """Return the imports of a file under its own name, as a package, so that `from . import helper` counts."""
+        spec = spec_from_file_location(path.stem, path, submodule_search_locations=[str(path.parent)])
+        assert spec is not None  # the name ends in .py
+        return cls(path, spec, source)
 
     def add(self, spec: ModuleSpec) -> LocalFile | None:
         """Add the file of a module, unless it is unreadable. Return it if it is new and Python source."""

@@ -23,6 +23,7 @@ from run_trials import Quiet, serve_all
 from ablations.execution import runner
 from ablations.execution.launch import Place
 from ablations.planning import bundle_files, bundles
+from ablations.planning.local_paths import LocalPaths
 from results import export
 from results.load import load_studies
 from results.store.schemas import Asked
@@ -228,6 +229,28 @@ def test_files_that_an_export_names_are_not_packed(home: Path) -> None:
     packed = bundles.pack(load_studies(home / "all.parquet"), home / "all.parquet")
     assert [name for name in packed if name.startswith(("plugins", "studies", "recipes"))] == []
     assert b"secret.py: is not on the machine that packed this" in packed["README.md"]
+
+
+def test_what_a_plugin_imports_is_packed_beside_it(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("import helper\nfrom parts import one\nimport json\n")
+    (tmp_path / "helper.py").write_text("from . import near\n")
+    (tmp_path / "near.py").write_text("")
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts/one.py").write_text("")
+    (study,) = load_studies(home / "runs")
+    asked = study.plan.asked.model_copy(update={"plugins": [str(tmp_path / "mine.py")]})
+    packed = bundles.pack([replace(study, plan=study.plan.model_copy(update={"asked": asked}))], home / "runs")
+    names = [name.removeprefix("plugins/") for name in packed if name.startswith("plugins/")]
+    assert sorted(names) == ["helper.py", "mine.py", "parts/one.py"]
+
+
+def test_files_whose_names_no_bundle_may_have_are_left_out_and_named(tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text("")
+    packer = bundles.Packer(LocalPaths(()), with_own_files=True)
+    for name in ("recipes/a\\b.py", "recipes/a\nb.py", "recipes/1/2/3/4/5/6/7/x.py"):
+        packer.add_code(name, tmp_path / "x.py")
+    assert (packer.files, len(packer.left_out)) == ({}, 3)
+    assert "too many folders" in packer.left_out[2]
 
 
 def test_no_module_that_a_bundle_or_an_export_names_is_imported(
