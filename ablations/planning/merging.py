@@ -12,7 +12,7 @@ from ablations.execution.compute_eval import winner_weights
 from ablations.jobs import Job
 from ablations.planning import bundle_files
 from ablations.planning.saved_plans import check_same_table, save_plan, saved_plan
-from ablations.trainables.trainable import LINKS, find, hashed
+from ablations.trainables.trainable import LINKS, VIT, find, hashed
 from commonfloor.files import read_bytes
 from results import export, store
 from results.store import eval_files, lease, ledger, record, seals
@@ -166,6 +166,7 @@ def merge_export(path: Path, runs: Path) -> Merged:
     try:
         for study in studies:
             saved = saved_plan(runs, study.name)
+            refuse_code(study.plan, saved)
             if saved is not None:
                 check_same_table(saved, study.plan)
             for trial in exported_trials(study, (saved or study.plan).trainable):
@@ -199,6 +200,16 @@ def refuse_table(path: Path, plan: Plan) -> None:
     if plan.recipe == "imported" and plan.description.startswith("Imported from "):  # as results.imported writes them
         raise ValueError(
             f"{path}: {plan.name} was a table of runs, which says nothing of code: read it by --runs {path}"
+        )
+
+
+def refuse_code(plan: Plan, saved: Plan | None) -> None:
+    """Raise ValueError if a plan trains code that no plan of this run directory does. saved: the plan of its name."""
+    kind, known = (each.trainable.partition(" ")[0] if each else "" for each in (plan, saved))
+    if kind not in ("", VIT, known):
+        raise ValueError(
+            f"{plan.name} trains code of its authors: read it, and plan it here first "
+            "(ablate run STUDY --recipe FILE --plan-only)"
         )
 
 

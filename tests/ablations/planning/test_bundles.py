@@ -264,6 +264,10 @@ def test_no_module_that_a_bundle_or_an_export_names_is_imported(
     rewrite(home / "evil.zip", {"results.parquet": (home / "evil.parquet").read_bytes()}, summed=True)
     for source in ("evil.parquet", "evil.zip"):
         assert "trains code of its authors" in refusal(ablate, "verify", source)
+    message = "evil.parquet: s@r trains code of its authors: read it, and plan it here first"
+    for runs in ("runs", "elsewhere"):
+        assert message in refusal(ablate, "import", "evil.parquet", "--runs", runs)
+    assert not (home / "elsewhere").exists()
     assert ablate("bundle", "--runs", "evil.parquet", "--out", "others.zip")[0] == 0
     assert not (home / "harmed").exists()
     files = files_in(home / "b.zip") | {"results.parquet": b"no export"}

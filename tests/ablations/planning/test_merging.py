@@ -70,6 +70,7 @@ def test_two_machines_train_each_trial_once(tmp_path: Path) -> None:
 def test_a_merged_trial_keeps_its_curve_and_says_where_it_is_from(tmp_path: Path) -> None:
     runs, merged = tmp_path / "runs", tmp_path / "merged"
     first = planned(runs)[0]
+    planned(merged)
     trained(runs, [first])
     assert merge_export(exported(runs), merged).written == 1
     before, after = (store.trial(folder, first.id).state() for folder in (runs, merged))
@@ -82,6 +83,7 @@ def test_a_merged_trial_keeps_its_curve_and_says_where_it_is_from(tmp_path: Path
 
 def test_merging_twice_changes_nothing(tmp_path: Path) -> None:
     runs, merged = tmp_path / "runs", tmp_path / "merged"
+    planned(merged)
     trained(runs, planned(runs))
     merge_export(exported(runs), merged)
     files = {path: path.read_bytes() for path in merged.rglob("*") if path.is_file()}
@@ -107,9 +109,10 @@ def test_a_trial_with_another_id_is_refused_and_nothing_is_written(tmp_path: Pat
     (study,) = load_studies(runs)
     study.columns["config"][0] = study.columns["config"][1].replace('"seed": 1', '"seed": 7')
     export.write([study], tmp_path / "other.parquet")
+    planned(tmp_path / "merged")
     with pytest.raises(ValueError, match=rf"other.parquet: trial {todo[0].id}: its settings are trial \w+ here: other"):
         merge_export(tmp_path / "other.parquet", tmp_path / "merged")
-    assert not (tmp_path / "merged").exists()
+    assert not (tmp_path / "merged/trials").exists()
 
 
 def test_code_that_needs_more_gpus_is_not_told_to_set_a_device(tmp_path: Path) -> None:

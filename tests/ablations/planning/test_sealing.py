@@ -62,6 +62,7 @@ def test_results_after_the_seal_are_as_sealed_and_exports_and_imports_keep_it(
     assert ablate("export", "--out", "all.parquet")[0] == 0
     assert BEFORE + sealed.stem in ablate("table", "--runs", "all.parquet", "--format", "latex")[1]
     assert ablate("run", *STUDY_HERE, "--runs", "here", "--from", "all.parquet")[0] == 0
+    assert ablate("run", *STUDY_HERE, "--runs", "merged", "--plan-only")[0] == 0
     assert ablate("import", "all.parquet", "--runs", "merged")[0] == 0
     for runs in ("here", "merged"):
         assert BEFORE + sealed.stem in texts(tmp_path / runs)[0]
