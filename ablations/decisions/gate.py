@@ -29,7 +29,7 @@ from results.store.gate_files import Proposed, Stream
 from results.store.record import FOR_TABLES
 from results.store.schemas import Metric, Plan, Settings
 from results.store.schemas.gates import GateLook, GateSide, Proposal
-from results.study_results import load_plans
+from results.study_results import StudyResults, load_plans
 
 CODE_FOLDER = "code"  # in the run directory: the files of revisions
 FIRST_SEED = 1000  # studies have the seeds before, by which a change may have been chosen
@@ -196,8 +196,8 @@ def metric_of(proposal: Proposal) -> Metric:
     return proposal.baseline.plan.metric_named(proposal.metric)
 
 
-def change(proposal: Proposal, seeds: Sequence[int], runs: Path) -> tuple[Measured, int]:
-    """Return the difference candidate - baseline over these seeds, and how many trials of the candidate diverged."""
+def change(proposal: Proposal, seeds: Sequence[int], runs: Path) -> tuple[Measured, StudyResults]:
+    """Return the difference candidate - baseline over these seeds, and the candidate's results."""
     plans: list[Plan] = []
     for side in (proposal.baseline, proposal.candidate):
         arm = side.plan.arms[0]
@@ -208,22 +208,34 @@ def change(proposal: Proposal, seeds: Sequence[int], runs: Path) -> tuple[Measur
     samples = samples_by_arm(baseline, proposal.metric) | samples_by_arm(candidate, proposal.metric)
     is_paired = all(plan.is_paired for plan in plans)
     measured = difference(samples["candidate"], samples["baseline"], is_paired)
-    return measured, candidate.columns["status"].count("diverged")
+    return measured, candidate
+
+
+def lacking_results(candidate: StudyResults) -> str:
+    """Return which trials of the candidate are over without a number, which the difference would leave out, or ""."""
+    statuses = candidate.columns["status"]
+    diverged = statuses.count("diverged")
+    if diverged:
+        return f"{diverged} trials of the candidate diverged"
+    if "broken" in statuses:
+        return f"a result of the candidate is broken: {candidate.columns['reason'][statuses.index('broken')]}"
+    return ""
 
 
 def answer(proposed: Proposed, stream: str, runs: Path) -> GateLook:
     """Return the answer after the next step, all of whose trials are over, and write it to the ledger."""
     proposal = proposed.proposal
     step = next_step(proposed)
-    measured, diverged = change(proposal, proposal.seeds_of_step(step), runs)
+    measured, candidate = change(proposal, proposal.seeds_of_step(step), runs)
     interval = measured.tested.interval()
     level = statistics.step_level(proposal.level, proposal.steps, step)
     gain = measured.tested
     if not metric_of(proposal).higher_is_better:
         gain = -gain
     decision = statistics.decide(gain, proposal.margin, level, is_last=step == len(proposal.steps))
-    if diverged:
-        decision = statistics.Decision("reject", f"{diverged} trials of the candidate diverged")
+    lacking = lacking_results(candidate)
+    if lacking:
+        decision = statistics.Decision("reject", lacking)
     with gate_files.turn(runs):
         now = gate_files.read_streams(runs)[stream]
         proposed.looks[:] = now.proposals[proposal.number - 1].looks

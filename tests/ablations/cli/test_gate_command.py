@@ -162,6 +162,16 @@ def test_a_failed_trial_is_no_answer(gate: Gate, ablate: Ablate) -> None:
     assert gate("lr=0.5", "lr=0.1")[1]["level_of_proposal"] == pytest.approx(stream.next_level(1, []))
 
 
+def test_a_result_outside_the_range_of_its_metric_does_not_drop_its_seed(gate: Gate) -> None:
+    """Otherwise a candidate could leave out the seeds in which it is bad."""
+    result = "0.5 if lr == 0.5 else 1.5 if run.seed == 1001 else 0.9 + run.seed % 3 / 1000"
+    Path("f.py").write_text(f"def train(run, lr=0.5):\n    return {{'score': {result}}}\n")
+    Path("r.yaml").write_text(RECIPE.replace("higher", "higher, unit: fraction"))
+    status, answer = gate("lr=0.5", "lr=0.9")
+    assert (status, answer["answer"]) == (1, "reject")
+    assert "a result of the candidate is broken: " in answer["reason"]
+
+
 def test_what_was_declared_is_not_changed(gate: Gate, ablate: Ablate) -> None:
     gate("lr=0.5", "lr=0.4")
     words = ("gate", "lr=0.5", "lr=0.4", "--recipe", "r.yaml", "--steps", "3,4", "--margin")
