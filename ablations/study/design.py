@@ -40,7 +40,8 @@ class Design:
         varied = set(self.study.varied_settings)
         for key in self.overrides:
             setting = key.removeprefix(f"{FINETUNE}.") if self.study.stages else key
-            if varied.intersection([setting, *self.trainable.bundles.get(setting, ())]):
+            same = self.trainable.shorthands.get(setting, setting)  # steps for epochs
+            if varied.intersection([setting, same, *self.trainable.bundles.get(setting, ())]):
                 raise ValueError(
                     f"{key} is what the study '{self.study.name}' varies: not a setting of the command line"
                 )
@@ -404,7 +405,10 @@ class Design:
                 raise self.mistake(f"two arms are called {name}")
             changes[name] = Change(name, self.baseline | self.in_order(settings), settings, named=True)
         for written, settings in self.study.co_changes.items():
-            named = self.with_values(written)
+            try:
+                named = self.with_values(written)
+            except IndexError:
+                raise self.mistake(f"with: {written}: recipe '{self.recipe.name}' has fewer values") from None
             matching = [change for change in changes.values() if change.sets_all(named)]
             if not matching:
                 raise self.mistake(f"with: no arm changes {written}")

@@ -122,7 +122,7 @@ class Vit(Trainable):
         return Resources(int(settings.get("gpus", 1)), settings.get("device") == "cpu", settings.get("threads"))
 
     def eval_names(self, name: str, reference: Settings, axis: Callable[[str], list[Any]]) -> list[str]:
-        """See Trainable. NAME@axis stands for the recipe's other image sizes, NAME@patch-axis for its patch sizes."""
+        """See Trainable. NAME@axis stands for the recipe's other sizes, larger first; NAME@patch-axis for patches."""
         kind, _, at_axis = name.partition("@")
         if at_axis == "patch-axis":
             patches = sorted(axis("patch"), key=lambda size: size == reference.get("patch"))
@@ -133,6 +133,7 @@ class Vit(Trainable):
         if isinstance(trained, str):
             raise ValueError(f"image_size={trained}: @axis is for square images; write the size, as in {kind}@224x448")
         sizes = [size for size in axis("image_size") if size != trained]
+        sizes.sort(key=lambda size: isinstance(size, int) and size < trained)
         if not sizes:
             raise ValueError(f"axis image_size has only {trained}, the size of training")
         return [f"{kind}@{size}" for size in sizes]

@@ -128,9 +128,24 @@ def test_a_metric_at_the_recipes_other_sizes(tmp_path: Path) -> None:
     study = "{question: q, baseline: {pool: gap}, factors: {pool: [gap]}, metric: test_loss@axis, evals: [test@axis]}"
     plan = planning.build(design(tmp_path, study, recipe), [0])
     assert (plan.metric, plan.evals) == ("test_loss@16", ["test@16", "test@32"])
+    of_middle = design(tmp_path, study, recipe.replace("steps: 4", "steps: 4, image_size: 16"))
+    assert (of_middle.metric, of_middle.required_evals) == ("test_loss@32", ["test@32", "test@8"])  # larger ones first
     alone = recipe.replace("[8, 16, 32]", "[8]")
     with pytest.raises(ValueError, match="recipe 'r': axis image_size has only 8, the size of training"):
         planning.build(design(tmp_path, study, alone), [0])
+
+
+def test_a_length_that_varies_is_not_set_by_its_other_name(tmp_path: Path) -> None:
+    study = "{question: q, baseline: {pool: gap}, factors: {pool: [gap, cls]}, curves: {steps: [2, 4]}}"
+    for key in ("steps", "epochs"):
+        with pytest.raises(ValueError, match=f"{key} is what the study 's' varies: not a setting of the command line"):
+            design(tmp_path, study, **{key: 3})
+
+
+def test_a_co_change_at_a_value_that_the_recipe_lacks_is_one_clear_line(tmp_path: Path) -> None:
+    study = "{question: q, baseline: {}, factors: {patch: axis}, with: {'patch=axis[3]': {lr: 1e-3}}}"
+    with pytest.raises(ValueError, match=r"study 's': with: patch=axis\[3\]: recipe 'r' has fewer values"):
+        _ = design(tmp_path, study).changes
 
 
 SEVERAL = "{question: q, baseline: {pool: gap}, factors: {pool: [gap, cls]}, metrics: [%s]}"
