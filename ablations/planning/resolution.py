@@ -124,7 +124,8 @@ def factors_of_tables(plan: Plan, runs: Path) -> tuple[int, int]:
 
 
 def so_far(plan: Plan, runs: Path) -> StudyResults | None:
-    if saved_plan(runs, plan.name) is None:
+    saved = saved_plan(runs, plan.name)
+    if saved is None or saved.metric != plan.metric:
         return None
     (study,) = load_studies(runs, [plan.name], parts=("correct",) if may_need_images(plan) else ())
     return study

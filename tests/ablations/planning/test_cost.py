@@ -221,6 +221,16 @@ def test_spread_is_the_studys_own_else_the_recipes_else_unknown(plan: Callable[.
     }  # fmt: skip
 
 
+def test_the_spread_of_another_metric_is_not_that_of_the_study(plan: Callable[..., Plan], tmp_path: Path) -> None:
+    """A plan with another metric replaces the one on disk only with --prune."""
+    made = plan()
+    for seed, difference in enumerate((0.01, 0.02, 0.03)):
+        finish(tmp_path, made.arms[1], seed, 1.0, 0.5)
+        finish(tmp_path, made.arms[0], seed, 1.0, 0.5 + difference)
+    assert resolution.resolution(made, tmp_path).spread is not None
+    assert resolution.resolution(made.model_copy(update={"metric": "test_loss"}), tmp_path).spread is None
+
+
 def test_the_spread_of_a_tuned_study_is_of_arms_at_their_own_rates(plan: Callable[..., Plan], tmp_path: Path) -> None:
     study = "{question: 'Which?', baseline: {patch: 4}, factors: {patch: axis}, tune: {lr: [1e-3, 2e-3, 4e-3]}}"
     made = plan(RECIPE + STATED, study)
