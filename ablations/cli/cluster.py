@@ -16,6 +16,7 @@ from ablations.cluster import submit as submitting
 from ablations.cluster.campaign import device
 from ablations.jobs import jobs
 from ablations.planning import estimate
+from commonfloor.files import write_bytes
 from slurm.partitions import nodes
 from slurm.profile import draft, path_to_write
 
@@ -129,8 +130,7 @@ def init_profile(
     if path is None:
         print(text)
     else:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        write_bytes(path, text.encode())
         print(path)
 
 

@@ -23,6 +23,7 @@ from ablations.trainables.trainable import VIT, find, trial_id
 from ablations.trainables.vit.image_folders import choices
 from ablations.trainables.vit.image_folders.choices import Choice
 from ablations.trainables.vit.image_folders.survey import Survey, survey
+from commonfloor.files import write_bytes
 from results import store
 from results.store.schemas import Settings
 
@@ -83,7 +84,7 @@ def init(
     measured: dict[str, Choice] = {}
     if tune:
         measured = measure(images, device, make_place(runs, data_dir, None), workers, folder_options(runs))
-    target.write_text(choices.render(images, device, measured, read_recipe("digits").arms))
+    write_bytes(target, choices.render(images, device, measured, read_recipe("digits").arms).encode())
     first = "remove the broken images named above, then " if images.broken else ""
     print(f"\nwrote {target}: each number has its reason beside it\n\n{first}{next_commands(target, runs, data_dir)}")
 
@@ -107,7 +108,7 @@ def write_for_command(train: str, metrics: list[str], out: Path | None, tune: bo
         raise ValueError("--tune: is for images")
     target = checked_target(out, script_name(template.split("--train", train)).removesuffix(".py"))
     recipe = Draft(train, metrics, os.path.relpath(Path.cwd(), target.parent))
-    target.write_text(recipe.text())
+    write_bytes(target, recipe.text().encode())
     text = f"wrote {target}: {len(recipe.known)} settings with their defaults"
     others = len(recipe.settings) - len(recipe.known)
     if others:

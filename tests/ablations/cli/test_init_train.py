@@ -2,6 +2,7 @@
 
 import json
 import re
+import resource
 import shlex
 import subprocess
 import sys
@@ -183,6 +184,18 @@ def test_the_recipe_says_what_the_script_takes(ablate: Ablate, tmp_path: Path, k
     varied, effect = arms
     assert printed(tmp_path, command.fill({**recipe.config, **varied}, given)) == {**defaults, **effect}
     assert "takes several values" in (tmp_path / "fit.yaml").read_text()
+
+
+def test_a_recipe_is_written_completely_or_not_at_all(ablate: Ablate, tmp_path: Path) -> None:
+    command = script(tmp_path, ARGPARSE)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        message = refusal(ablate, "init", "--train", command, "--metric", "f1")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "File too large" in message
+    assert sorted(path.name for path in tmp_path.glob("fit*")) == ["fit.py"]
 
 
 def test_flags_of_what_a_script_does_are_no_settings(ablate: Ablate, tmp_path: Path) -> None:
