@@ -23,6 +23,7 @@ from ablations.cli.inputs.preparation import ensure_data, ensure_trainable, prep
 from ablations.cli.inputs.words import is_setting, parse_words, refuse_csv
 from ablations.cli.work import finish, train_here
 from ablations.execution import reopen
+from ablations.execution.launch import Place
 from ablations.execution.progress import GrowingTable
 from ablations.execution.race import Races, open_jobs
 from ablations.execution.slots import make_slots
@@ -359,21 +360,24 @@ def verify(
         place = make_place(folder, data_dir, plugin)
         ensure_trainable([claim.job for claim in chosen], place)
         todo = verification.checked_jobs(chosen, place.runs)
-        trained = train_here(todo, place, workers)
-        if trained.stopped:
-            print("interrupted: no trial is compared", file=sys.stderr)
-            raise typer.Exit(INTERRUPTED)
+        train_anew(todo, place, workers)
         results = [verification.verified(claim, place.runs) for claim in chosen]
         rounded = verification.rounding_jobs(todo, results)
         if rounded:
             other = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ablate-verify-")))
-            train_here(rounded, replace(place, runs=other), workers)
+            train_anew(rounded, replace(place, runs=other), workers)
             results = verification.with_rounding(results, place.runs, other)
     content = {"source": str(file), "seed": drawn, "candidates": len(candidates), "trials": results}
     if checked:
         content["checked"] = checked
     show(content, verification.summary(file, results, len(candidates), drawn), as_json)
     fail_if(not all(result.is_equal for result in results))
+
+
+def train_anew(todo: list[Job], place: Place, workers: int | None) -> None:
+    if train_here(todo, place, workers).stopped:
+        print("interrupted: no trial is compared", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED)
 
 
 def demo(runs: parameters.Runs = None, workers: parameters.Workers = None) -> None:

@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import closed_form
 import commands
@@ -13,7 +14,10 @@ from designs import STUDY_HERE, write
 from in_process import Ablate, json_output, refusal
 from run_trials import serve_all
 
+from ablations.cli import run as verifying
 from ablations.execution import runner
+from ablations.execution.pool import RunSummary
+from ablations.jobs import Job
 from ablations.planning.verification import ReportedTrial, reported_trials, sampled
 from results import export, store
 from results.load import load_studies
@@ -151,6 +155,24 @@ def test_another_machine_may_differ_by_the_rounding_that_is_measured(
         for rate, seed in zip([0.5] * 3 + [0.25] * 3, [0, 1, 2] * 2, strict=True):
             squares.append((0.001 * ((1 - rate) ** 3 + rate * seed / 1000)) ** 2)
         assert trial["metrics"]["loss"]["rounding"] == pytest.approx(3 * fmean(squares) ** 0.5)
+
+
+def test_what_is_interrupted_while_rounding_is_measured_is_not_called_different(
+    there: Path, ablate: Ablate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(closed_form.ClosedForm, "rounded_otherwise", lambda self, given: {**given, "pause": 0.001})
+    train = verifying.train_here
+
+    def interrupted(todo: list[Job], *rest: Any) -> RunSummary:
+        return RunSummary(stopped=True) if todo[0].config["pause"] else train(todo, *rest)
+
+    monkeypatch.setattr(verifying, "train_here", interrupted)
+    (study,) = load_studies(there)
+    study.columns["loss"] = [1.001 * loss for loss in study.columns["loss"]]
+    study.columns["device"] = ["another"] * 6
+    export.write([study], there.with_name("changed.parquet"))
+    status, output, errors = ablate("verify", "changed.parquet", *CODE)
+    assert (status, output, errors.splitlines()[-1]) == (130, "", "interrupted: no trial is compared")
 
 
 FAILS = "import os\nassert 'FAIL' not in os.environ, 'no license'\n" + commands.SCRIPT
