@@ -108,7 +108,7 @@ def run(
         probe_plans(plans, arm, place, workers)
     plans = save_plans(plans, place.runs)
     if plan_only:
-        return print(f"planned: ablate work {place.runs}")
+        return print(f"planned: ablate work {shlex.quote(str(place.runs))}")
     races = Races(place.runs, plans)
     with mirroring(plans, place.runs, tensorboard):
         on_over = publisher(plans, arm, place.runs)

@@ -1,5 +1,6 @@
 """The commands `ablate show` and `plan`, which describe a study, its trials and its results."""
 
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,14 +10,14 @@ import typer
 
 from ablations.cli.answer import show_json
 from ablations.cli.inputs import parameters, preparation
-from ablations.cli.inputs.directories import imported_files, make_place, source_path
-from ablations.cli.inputs.plan_names import existing_names
+from ablations.cli.inputs.directories import folder_options, imported_files, make_place, source_path
+from ablations.cli.inputs.plan_names import existing_names, existing_plans
 from ablations.cli.inputs.words import parse_words
 from ablations.cluster import campaign
 from ablations.jobs import jobs
 from ablations.planning import estimate
 from ablations.planning.overview import overview, render
-from ablations.study.naming import RECIPE, assignments, stem
+from ablations.study.naming import RECIPE, assignments
 from ablations.study.reading import find_file, read_recipe, read_study
 from ablations.study.recipe import Recipe
 from ablations.study.study import Axis, Study
@@ -62,7 +63,9 @@ def show(
     lines = [*description_parts(described, chosen), ("cost", cost(find_file("studies", name), chosen))]
     lines += [("results", f"{plan}: {answer}") for plan, answer in results.items()]
     if not results:
-        commands = f"`ablate plan {name}` estimates the hours, `ablate run {name}` trains it"
+        on = f" --recipe {shlex.quote(request.recipe)}" if request.recipe else ""
+        words = f"{shlex.quote(name)}{on}{'' if source.is_file() else folder_options(runs)}"
+        commands = f"`ablate plan {words}` estimates the hours, `ablate run {words}` trains it"
         lines.append(("results", f"none in {source}; {commands}"))
     print(f"{described.name}: {described.question}")
     last = ""
@@ -144,7 +147,8 @@ def cost(file: Path, recipe: Recipe) -> str:
 
 
 def answers(study: str, source: Path) -> dict[str, str]:
-    names = [name for name in existing_names(source) if name.partition("@")[0] == stem(study)]
+    given = {plan.name for plan in existing_plans(source) if plan.study == study}
+    names = [name for name in existing_names(source) if name in given or name.partition("@")[0] == study]
     if not names:
         return {}
     studies = load_studies(source, names, record.FOR_TABLES)

@@ -67,7 +67,8 @@ def work(
     place = make_place(folder, data_dir, plugin, checkpoints, keep_weights)
     plans = store.read_plans(place.runs).all()
     if not plans:
-        raise ValueError(f"{place.runs}: no study is planned there: ablate run STUDY --runs {place.runs} --plan-only")
+        where = folder_options(place.runs)
+        raise ValueError(f"{place.runs}: no study is planned there: ablate run STUDY{where} --plan-only")
     ensure_plugins(plans, place)
     ensure_publishable(place.runs)
     todo = [job for job in jobs(plans) if gpus is None or job.ranks == gpus]

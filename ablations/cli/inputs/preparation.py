@@ -149,7 +149,11 @@ def prepare_plans(
     prune |= stated and use_stated_pack(studies, data_dir)
     planned = plan_files.planned_names(place.runs)
     named: dict[str, Plan] = {}  # study -> the existing plan that the command names
+    words_by_study: dict[str, str] = {}
     for word, study in zip(typed.studies, request.studies, strict=True):
+        first = words_by_study.setdefault(study, word)
+        if first != word:
+            raise ValueError(f"{first} and {word}: are of one study, {stem(study)}: give each a command of its own")
         name = name_on_disk(word, planned)
         if name in planned:
             named[study] = store.read_plan(store.study_folder(place.runs, name) / "plan.json")

@@ -2,10 +2,13 @@
 
 import errno
 import os
+import shlex
 from pathlib import Path
 
+import closed_form
 import pytest
-from in_process import Ablate, refusal
+from designs import STUDY_HERE, write
+from in_process import Ablate, json_output, refusal
 
 from ablations.planning.prepare import prepare
 from ablations.study.design import Design
@@ -36,6 +39,23 @@ def test_the_longest_name_is_planned(tmp_path: Path) -> None:
     plan = prepare(Design(study, read_recipe("digits"), {}), tmp_path, seeds=1)
     (tmp_path / f".{plan.name}-train_seconds.png.{'0' * 32}").touch()  # as the figure with the longest name is written
     assert len(plan.name) == 200
+
+
+def test_plans_of_one_study_are_named_one_a_command_and_shown_together(ablate: Ablate, tmp_path: Path) -> None:
+    """Commands that are printed can be given as they are."""
+    write(tmp_path, "s", closed_form.STUDY)
+    write(tmp_path, "r", closed_form.RECIPE)
+    there = ("--runs", "a b")
+    runs = shlex.quote(str(tmp_path / "a b"))
+    assert f"no study is planned there: ablate run STUDY --runs {runs} --plan-only" in refusal(ablate, "work", "a b")
+    output = ablate("show", *STUDY_HERE, *there)[1]
+    assert "`ablate run s.yaml --recipe r.yaml --runs 'a b'` trains it" in output
+    for name in ("one", "two"):
+        status, output, _ = ablate("run", *STUDY_HERE, *there, "--name", name, "--plan-only")
+        assert (status, output) == (0, f"planned: ablate work {runs}\n")
+    message = "one and two: are of one study, s: give each a command of its own"
+    assert message in refusal(ablate, "plan", "one", "two", *there)
+    assert list(json_output(ablate, "show", *STUDY_HERE, *there)["answers"]) == ["one", "two"]
 
 
 @pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP])
