@@ -192,9 +192,16 @@ def campaigns(runs: Path) -> list[Campaign]:
     for folder in store.sorted_paths(runs / "submissions"):
         if folder.name[0].isdigit() and (folder / "campaign.json").exists():
             campaign = load(folder)
-            if campaign.made_in in ("", os.path.realpath(folder)):
+            if not campaign.made_in or is_same_folder(campaign.made_in, folder):
                 submitted.append(campaign)
     return submitted
+
+
+def is_same_folder(path: str, folder: Path) -> bool:
+    """Return whether a path leads to a folder, perhaps by links that only this machine or the other one has."""
+    with suppress(OSError):
+        return os.path.samefile(path, folder)
+    return False
 
 
 def tag(array: Path) -> str:

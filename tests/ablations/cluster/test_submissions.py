@@ -242,6 +242,16 @@ def test_copied_run_directory_has_no_jobs(runs: Path, tmp_path: Path) -> None:
     assert "0 submissions cancelled, 0 jobs removed" in submit.cancel(tmp_path / "copy", {POSITION})
 
 
+def test_submission_is_known_on_a_node_with_other_links(runs: Path, tmp_path: Path) -> None:
+    """What is a folder on a login node may be a link on the nodes, and the other way round."""
+    campaign = submitted(runs)
+    (tmp_path / "scratch").symlink_to(runs)
+    content = store.read_json(campaign.folder / "campaign.json")
+    content["folder"] = str(tmp_path / "scratch/submissions" / campaign.folder.name)
+    store.write_json(campaign.folder / "campaign.json", content)
+    assert [one.folder for one in campaigns.campaigns(runs)] == [campaign.folder]
+
+
 def test_submission_whose_code_was_purged_is_cancelled(runs: Path, slurm: Queue) -> None:
     campaign = submitted(runs)
     shutil.rmtree(campaign.code)
