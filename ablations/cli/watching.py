@@ -17,6 +17,7 @@ from ablations.cli.inputs.plan_names import checked_names, trial_ids
 from ablations.cli.inputs.words import parse_words
 from ablations.cluster.arrays import SubmittedArray, log_lines, task_arrays
 from ablations.cluster.campaign import Campaign, campaigns
+from ablations.execution.retry_rules import read_or_none
 from ablations.jobs import Keep, jobs, kept_weights
 from ablations.output import log_end
 from ablations.status import view as status_view
@@ -27,7 +28,7 @@ from ablations.trainables.trainable import find
 from commonfloor.files import refuse_links
 from results import store
 from results.store import eval_files, gate_files, lease, plan_files
-from results.store.schemas import Plan
+from results.store.schemas import Environment, Plan
 
 NO_LOG = "no log yet: its job has not started, or ended before it could write (`ablate status`)"
 
@@ -260,13 +261,25 @@ def waste_of_finished(trial: store.Trial, winner: Path, keep_weights: bool) -> I
     weights = winner / "weights.safetensors"
     if not keep_weights and weights.exists():
         yield Waste(weights, size_on_disk(weights), "weights of a finished trial")
+    recorded = resumed_attempts(winner)
     for attempt in trial.attempts():
-        if attempt != winner and lease.is_held(attempt) is False and not (attempt / store.RETRIED).exists():
+        is_needed = attempt in recorded or (attempt / store.RETRIED).exists()
+        if not is_needed and lease.is_held(attempt) is False:
             yield Waste(attempt, size_on_disk(attempt), "an attempt that was superseded")
         for folder in trial.checkpoint_folders(attempt):
-            inside = folder.is_relative_to(attempt) and attempt != winner  # removed with the attempt
+            inside = folder.is_relative_to(attempt) and attempt not in recorded  # removed with the attempt
             if folder.exists() and not inside:
                 yield Waste(folder, size_on_disk(folder), "checkpoints of a finished trial")
+
+
+def resumed_attempts(winner: Path) -> list[Path]:
+    """Return an attempt and those that it resumed from, whose machines and code tables name."""
+    attempts = [winner]
+    env = read_or_none(winner / "env.json", Environment)
+    while env and env.resumed_from and winner.with_name(env.resumed_from.attempt) not in attempts:
+        attempts.append(winner.with_name(env.resumed_from.attempt))
+        env = read_or_none(attempts[-1] / "env.json", Environment)
+    return attempts
 
 
 def size_on_disk(path: Path) -> int:

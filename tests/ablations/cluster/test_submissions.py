@@ -33,7 +33,7 @@ from ablations.status.study_status import StudyStatus, is_settled, study_status
 from ablations.status.view import render
 from ablations.trainables.trainable import NodeCheck
 from results import report, store
-from results.store import lease, plan_files
+from results.store import lease, plan_files, record
 from results.store.schemas import Plan
 from slurm import arrays as slurm_arrays
 from slurm import local, queue, task
@@ -574,6 +574,23 @@ def test_study_with_settings_is_found_without_them_where_it_is_the_only_one() ->
     for plans, name in ((["s@r+aa", "s@r+bb"], "s@r"), (["s@r+aa"], "s@q")):
         with pytest.raises(ValueError, match=f"no study '{name}'"):
             plan_files.select_names(plans, [name], Path("runs"))
+
+
+def test_what_tables_name_of_a_resumed_trial_is_no_waste(tmp_path: Path) -> None:
+    """Its checkpoints are."""
+    trial = store.trial(tmp_path, "0" * 12)
+    trial.create({"config": {}})
+    for device in ("A100", "H100"):
+        with synthetic.claimed(trial) as attempt:
+            attempt.write_env({"device": device})
+            attempt.checkpoint()
+            attempt.save_checkpoint(3, b"state")
+    attempt.publish({"status": "finished", "metrics": {}})
+    store.write_bytes(trial.attempts()[0] / "checkpoints/left", b"")  # as where a winner was killed at once
+    waste = cleaning.find_waste(tmp_path, [], "all")
+    assert [one.path for one in waste] == [trial.attempts()[0] / "checkpoints"]
+    cleaning.remove(waste, tmp_path)
+    assert record.read(tmp_path, trial.id, ["provenance"]).values["device"] == "A100 then H100"
 
 
 @pytest.mark.parametrize("spared", ["another host", "an old result", ""])
