@@ -223,7 +223,7 @@ class Test:
     Trials of a seed are identical if their final weights and values are equal in A and B. p: for arms, combined with a
     test of divergence. p_margin: the p value of equivalence. looks: those for which both are corrected. at_looks: the
     differences at looks whose seeds both sides still have. identical: seeds with identical trials. repeated: seeds
-    whose trial has one id but different values. trials: trial ids, by which equal tests are recognized.
+    whose trial has one id but different values. trials: metric and trial ids, by which equal tests are recognized.
     """
 
     a: Side
@@ -368,7 +368,7 @@ def sample_test(a: Side, b: Side, left: Measured, right: Measured) -> Test:
         at_looks=at_looks,
         identical=identical,
         repeated=repeated,
-        trials=(*trials_of(left), *trials_of(right)),
+        trials=(a.plan.metric, *trials_of(left), *trials_of(right)),
         p=p,
     )
 
@@ -435,12 +435,12 @@ def pairs_first(sample: Sample, paired: Container[int]) -> np.ndarray:
 def adjusted(tests: Sequence[Test | None]) -> list[Test | None]:
     """Return the tests with p_holm and p_margin corrected, as separate families."""
     different: dict[Trials, float] = {}  # equal tests in several studies count once
-    equivalent: dict[Trials, float] = {}
+    equivalent: dict[tuple[Trials, float | str | None], float] = {}
     for existing in filter(None, tests):
         if existing.p is not None:
             different[existing.trials] = existing.p
         if existing.p_margin is not None:
-            equivalent[existing.trials] = existing.p_margin
+            equivalent[existing.trials, existing.a.plan.margin] = existing.p_margin
     p_holm = dict(zip(different, verdict.holm(list(different.values())), strict=True))
     p_margin = dict(zip(equivalent, verdict.holm(list(equivalent.values())), strict=True))
     corrected = list[Test | None]()
@@ -448,7 +448,7 @@ def adjusted(tests: Sequence[Test | None]) -> list[Test | None]:
         if test and test.p is not None:
             test = replace(test, p_holm=p_holm[test.trials])
         if test and test.p_margin is not None:
-            test = replace(test, p_margin=p_margin[test.trials])
+            test = replace(test, p_margin=p_margin[test.trials, test.a.plan.margin])
         corrected.append(test)
     return corrected
 

@@ -415,3 +415,29 @@ def test_equal_numbers_alone_do_not_make_trials_identical() -> None:
     row = row_of_arm(compare([study], [unknown]), "position=none")
     assert (row.verdict, row.identical, row.delta, row.untested) == (None, [], 0.0, "all 5 are identical")
     assert failing_rows(compare([study], [unknown]), 0.001) == []
+
+
+def planned_too(study: StudyResults, name: str, **given: Any) -> StudyResults:
+    """Return the trials of a study as those of another, with changed fields of its plan."""
+    changed = {"name": f"{name}@digits", "study": name, **given}
+    return replace(study, plan=study.plan.model_copy(update=changed))
+
+
+def test_two_metrics_of_the_same_trials_are_two_tests() -> None:
+    """The accuracies of B are lower, and its losses are not resolved."""
+    a = make_study()
+    b = shifted_results(with_other_code(a), [-0.05, -0.06, -0.05, -0.07, -0.05])
+    losses = np.add(b.columns["test_loss"], np.tile([0.02, -0.02, 0.01, -0.01, 0.0], 4)).tolist()
+    b = replace(b, columns=b.columns | {"test_loss": losses})
+    of_losses = [planned_too(side, "loss", metric="test_loss", margin=None) for side in (a, b)]
+    found = compare([a, of_losses[0]], [b, of_losses[1]])
+    assert found.family == 8
+    assert [row.verdict for row in found.rows] == ["worse"] * 4 + ["not-resolved"] * 4
+
+
+def test_equal_trials_are_equivalent_by_the_margin_of_their_own_study() -> None:
+    a = make_study(synthetic.position(margin=0.02))
+    b = shifted_results(with_other_code(a), [0.002, -0.002, 0.001, -0.001, 0.0])
+    narrow = [planned_too(side, "narrow", margin=0.0001) for side in (a, b)]
+    found = compare([a, narrow[0]], [b, narrow[1]])
+    assert [row.verdict for row in found.rows] == ["equivalent"] * 4 + ["not-resolved"] * 4
