@@ -285,7 +285,7 @@ class Test:
     @property
     def deficit_share_bound(self) -> float | None:
         """The `deficit_bound` as a share of A's error, or of A's value of a metric that is not an accuracy."""
-        if self.is_of_identical or self.deficit_bound is None:
+        if self.is_of_identical or not self.deficit_bound:  # 0 is no share of any error
             return self.deficit_bound
 
         def deficit(at: Difference) -> Ratio | None:
@@ -294,7 +294,11 @@ class Test:
                 return -growth
             return growth
 
-        return smallest_upper_bound(self.at_looks, deficit)
+        bound = smallest_upper_bound(self.at_looks, deficit)
+        observed = deficit(self.difference)
+        if bound is None and observed and self.difference.tested.se is None:
+            return observed.value
+        return bound
 
 
 def smallest_upper_bound(

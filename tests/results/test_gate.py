@@ -73,6 +73,21 @@ def test_the_gate_takes_a_share_of_as_error(tmp_path: Path, ablate: Ablate) -> N
         assert "a share of A's error up to 50%" in refusal(ablate, *gate, word)
 
 
+@pytest.mark.parametrize("margin", ["0.01", "20%"])
+def test_equal_numbers_of_other_weights_pass_the_gate(tmp_path: Path, ablate: Ablate, margin: str) -> None:
+    """All differences are 0, so that none can be tested, and none exceeds a margin, not even of an error of 0."""
+    sides = []
+    for name in ("a", "b"):
+        plan = synthetic.position()
+        for arm in plan["arms"]:
+            for trial in arm["trials"]:
+                trial["id"] = synthetic.digest(name + trial["id"])
+        sides.append(str(synthetic.write(tmp_path / name, plan, synthetic.position_records(plan, none=[1.0] * 5))))
+    status, _, errors = ablate("compare", *sides, "--fail-on", "worse", "--margin", margin)
+    assert (status, errors.count("\n")) == (0, 1)
+    assert "0 of 4 arms may be worse" in errors
+
+
 @pytest.mark.parametrize("margin", [[], ["--margin", "0.01"]])
 def test_an_unfinished_side_never_passes_the_gate(tmp_path: Path, ablate: Ablate, margin: list[str]) -> None:
     """The exit status is 2 with one line, or 1 where an arm of a finished study fails."""
