@@ -39,6 +39,7 @@ REQUIRED_COLUMNS = {"id", "status", "plugins", "config", "history", "correct_ind
 MOST_ROWS, MOST_VALUES, MOST_BYTES = 10**6, 2**29, 2**32  # limits on what is read; values and bytes over all columns
 ARRAYS = {"correct_index": np.int32, "correct": np.uint8}
 NOT_VALUES = ("id", "history", "evals", "inspect", *ARRAYS)  # columns that are not values of a Record
+RENAMED = {name: f"metric {name}" for name in ("history", "inspect", *ARRAYS)}  # metrics with the name of a column
 TYPES = dict.fromkeys(("id", *TEXTS, "evals", "inspect"), pa.string())
 TYPES |= {"correct_index": pa.list_(pa.int32()), "correct": pa.list_(pa.uint8())}
 
@@ -72,7 +73,8 @@ class TrialRow(Schema):
 
 
 def schema(metrics: Iterable[str], curves: Iterable[str]) -> pa.Schema:
-    names = ["id", *TEXTS, "evals", *metrics, *MEASURES, *FAULTS, "history", "correct_index", "correct", "inspect"]
+    columns = [RENAMED.get(name, name) for name in metrics]
+    names = ["id", *TEXTS, "evals", *columns, *MEASURES, *FAULTS, "history", "correct_index", "correct", "inspect"]
     return typed_schema(names, [*AXES, *curves])
 
 
@@ -131,7 +133,8 @@ def parquet(studies: Sequence[StudyResults], inside: Mapping[str, Inspection] = 
 
 def trial_rows(study: StudyResults) -> Iterator[Json]:
     for trial, history in study.trials_with_history():
-        row = {name: trial[name] for name in ("id", *TEXTS, *study.metrics, *MEASURES, *FAULTS)}
+        row = {name: trial[name] for name in ("id", *TEXTS, *MEASURES, *FAULTS)}
+        row |= {RENAMED.get(name, name): trial[name] for name in study.metrics}
         row["history"] = [{name: line[name] for name in (*AXES, *study.curves)} for line in history]
         row["correct_index"], row["correct"] = study.correct.get(trial["id"], (None, None))
         row["evals"] = ""
@@ -159,12 +162,13 @@ def read(path: Path) -> list[StudyResults]:
     """Return the studies in a Parquet export. Raises Broken if rows are damaged, and the errors of `read_header`."""
     header = read_header(path)
     records: dict[str, Record] = {}
+    metrics = {column: name for name, column in RENAMED.items()}
     with naming_damage(path):
         rows = read_rows(path)
         if header.trials != fingerprint(rows):
             raise store.Broken("the checksum of its trials differs")
         for number, row in enumerate(rows):
-            values = {name: value for name, value in row.items() if name not in NOT_VALUES}
+            values = {metrics.get(name, name): value for name, value in row.items() if name not in NOT_VALUES}
             tested = None if row["correct"] is None else (row["correct_index"], row["correct"])
             records[row["id"]] = Record(values, row["history"], tested, checked(row, number).evals)
         for plan in header.plans:
@@ -244,7 +248,19 @@ def read_rows(path: Path) -> list[Json]:
         columns = {name: column_values(name, table[name]) for name in table.column_names}
     characters = sum(len(text) for name in texts for text in columns[name] if text)
     check_limit("characters of text", characters, MOST_BYTES)
-    return list(rows_of(columns))
+    return list(map(without_absent, rows_of(columns)))
+
+
+def without_absent(row: Json) -> Json:
+    """Return a row without the numbers that only trials of other studies in the file have."""
+    present = {name: value for name, value in row.items() if value is not None or name in REQUIRED_COLUMNS}
+    if row["history"]:
+        present["history"] = [line and known_numbers(line) for line in row["history"]]
+    return present
+
+
+def known_numbers(line: Json) -> Json:
+    return {name: number for name, number in line.items() if number is not None}
 
 
 def check_columns(columns: pa.Schema) -> None:

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,20 @@ def test_everything_is_read_back(tmp_path: Path) -> None:
             assert table(a) == table(b)
     assert [study.name for study in load_studies(file, ["patch-size"])] == ["patch-size@digits"]
     assert compare(written, load_studies(file)).verdicts == {"identical": 7}
+
+
+def test_studies_that_measure_other_numbers_are_read_back_from_one_file(tmp_path: Path) -> None:
+    """Also a metric that is named like a column of exports."""
+    other = synthetic.hybrid_stem(overrides={"width": 64})
+    records = {}
+    for trial_id, record in synthetic.simulate(other).items():
+        lines = [{**line, "val_map": 0.25} for line in record.history]
+        records[trial_id] = replace(synthetic.changed(record, test_map=0.5, correct=7.0), history=lines)
+    written = [studies()[0], synthetic.results(other, records)]
+    export.write(written, tmp_path / "all.parquet")
+    for a, b in zip(written, export.read(tmp_path / "all.parquet"), strict=True):
+        synthetic.assert_same(a, b)
+    assert "correct" in b.metrics
 
 
 def test_equal_results_are_equal_bytes_and_a_shared_trial_is_one_row(tmp_path: Path) -> None:
