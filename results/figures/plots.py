@@ -122,7 +122,7 @@ def measured_columns(frame: pd.DataFrame, seeds: pd.DataFrame) -> Sequence[pd.Se
 
 def set_compute_axes(frame: pd.DataFrame, seeds: pd.DataFrame, ax: Axes, metric: Metric, label: str) -> None:
     set_metric_axis(ax, metric, measured_columns(frame, seeds))
-    low, high = padded_limits(sorted(set(frame["at"])), log=True)
+    low, high = padded_limits(sorted(set(frame["at"])) or [1.0], log=True)
     ax.set(xscale="log", xlim=(low, high), xlabel=f"{label}, log scale")
     set_log_ticks(ax.xaxis, low, high)
 

@@ -39,6 +39,7 @@ def draw_compute(study: StudyResults, table: Table, figure: Figure) -> list[str]
     frame = arms_frame(study, table)
     size, flops = plots.flops_unit(frame["flops"].max())
     frame = plots.with_styles(one_series_per_arm(frame, study.plan)).assign(at=frame["flops"] / size)
+    frame, unknown = split_by_compute(frame)
     (ax,) = add_panels(figure, 1, 3.2)
     points = seeds_frame(study, table.plan.primary_metric)
     plots.set_compute_axes(frame, points, ax, table.plan.primary_metric, f"compute: {flops} per image (forward)")
@@ -51,7 +52,14 @@ def draw_compute(study: StudyResults, table: Table, figure: Figure) -> list[str]
             rows = rows.assign(dash="")
         plots.add_legend_line(ax, rows, plots.legend_entry(rows))
     draw_legend(ax)
-    return [RESOLVED_MARKS, *plots.baseline_notes(frame)]
+    return [RESOLVED_MARKS, *plots.baseline_notes(frame), *unknown]
+
+
+def split_by_compute(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """Return the arms whose compute, `at`, is known, and a note on the others."""
+    is_known = frame["at"].notna()
+    others = ", ".join(frame["label"][~is_known])
+    return frame[is_known], [f"Not drawn, as their compute is unknown: {others}."] if others else []
 
 
 def draw_families(study: StudyResults, table: Table, figure: Figure) -> list[str]:
@@ -64,12 +72,12 @@ def draw_families(study: StudyResults, table: Table, figure: Figure) -> list[str
     size, flops = plots.flops_unit(frame["flops"].max())
     looks = plots.with_styles(frame.assign(reference=False))  # no black: the baseline belongs to a family
     frame = looks.assign(at=frame["flops"] / size, reference=frame["reference"])
+    frame, unknown = split_by_compute(frame)
     (ax,) = add_panels(figure, 1, 3.0)
     points = seeds_frame(study, metric)
     laws = scaling.laws_of(study)
     fits = {group: law for group, law in laws.items() if isinstance(law, Law)}
-    widest = frame.loc[[frame["at"].idxmax()]]
-    further = widest.assign(at=widest["at"] * (FURTHER if fits else 1))
+    further = frame.assign(at=frame["at"] * (FURTHER if fits else 1))
     plots.set_compute_axes(pd.concat([frame, further]), points, ax, metric, f"total training compute ({flops})")
     for group, rows in frame.groupby("series", sort=False):
         label = rows["line"].iloc[0]
@@ -81,7 +89,7 @@ def draw_families(study: StudyResults, table: Table, figure: Figure) -> list[str
         ax.plot([], [], color=GREY, linestyle="--", label="beyond the data")
     plots.draw_spread_absences(frame, ax)
     draw_legend(ax)
-    return [FAMILY_MARKS, *law_notes(frame, laws, metric)]
+    return [FAMILY_MARKS, *law_notes(frame, laws, metric), *unknown]
 
 
 def families_frame(study: StudyResults, table: Table) -> pd.DataFrame:
@@ -142,7 +150,7 @@ def draw_scaling(study: StudyResults, table: Table, figure: Figure) -> list[str]
 
     All lines meet at the baseline.
     """
-    frame = shape_frame(study, table)
+    frame, unknown = split_by_compute(shape_frame(study, table))
     points = seeds_frame(study, table.plan.primary_metric)
     (ax,) = add_panels(figure, 1, 3.2)
     plots.set_compute_axes(frame, points, ax, table.plan.primary_metric, "relative compute (forward)")
@@ -157,7 +165,7 @@ def draw_scaling(study: StudyResults, table: Table, figure: Figure) -> list[str]
         plots.add_legend_line(ax, rows, rows["line"].iloc[0])
     plots.draw_spread_absences(frame, ax)
     draw_legend(ax)
-    return [f"{plots.filled_note()} Open: equivalent, or not resolved."]
+    return [f"{plots.filled_note()} Open: equivalent, or not resolved.", *unknown]
 
 
 def shape_frame(study: StudyResults, table: Table) -> pd.DataFrame:

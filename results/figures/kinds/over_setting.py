@@ -34,7 +34,8 @@ def draw_axis(study: StudyResults, table: Table, figure: Figure) -> list[str]:
         words = frame.sort_values("at", kind="stable")["word"]
         labels = [f"{value}\n{word}" for value, word in zip(labels, words, strict=True)]
     plots.draw_over_axis(frame, seeds_frame(study, metric), ax, metric, x, labels)
-    draw_flops(frame, ax.twinx())
+    if frame["flops"].notna().any():
+        draw_flops(frame, ax.twinx())
     ax.set_zorder(1)  # the metric in front of its cost
     ax.patch.set_visible(False)
     draw_legend(ax)

@@ -268,3 +268,15 @@ def test_a_series_of_several_factors_is_named_by_its_factor() -> None:
     for made, expected in ((plan, {"weight_decay=0.3", "dropout=0.3"}), (synthetic.dataset_scale(), {"patch", "conv"})):
         study = synthetic.results(made)
         assert expected <= set(frame.arms_frame(study, study_table.table(study))["line"])
+
+
+@pytest.mark.parametrize("kind", ["axis", "compute", "families", "shape"])
+@pytest.mark.parametrize("known", [0, 2])
+def test_arms_of_unknown_compute_are_named_below_a_figure_over_compute(kind: str, known: int) -> None:
+    """Other code need not count its FLOPs, and seeds of other code may count other ones."""
+    study = complete(kind)
+    unknown = dict.fromkeys(("flops", "train_flops"))
+    arms = [arm.model_copy(update=unknown if k >= known else {}) for k, arm in enumerate(study.plan.arms)]
+    figure = draw_figure(replace(study, plan=study.plan.model_copy(update={"arms": arms})))
+    assert ("Not drawn, as their compute is unknown: " in words(figure)) == (kind != "axis")
+    assert len(figure.axes) == (2 if kind == "axis" and known else 1)
