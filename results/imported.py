@@ -23,7 +23,7 @@ from commonfloor.messages import reason, spelling_hint, usual_name
 from results.store.record import Record
 from results.store.schemas import Arm, Metric, Plan, PlannedTrial
 from results.store.schemas.metrics import ACCURACY, Margin, is_lower_better
-from results.study_results import StudyResults, assemble
+from results.study_results import NOT_NUMBERS, StudyResults, assemble
 
 RECIPE = "imported"
 SEED = "seed"  # the usual column of seeds
@@ -33,6 +33,7 @@ STATES = ("state", "status")  # columns of Weights & Biases and of MLflow
 # Of runs of those two without a final value.
 UNFINISHED = ("crashed", "failed", "killed", "pending", "preempted", "preempting", "running", "scheduled")
 FEWEST = 2  # arms
+LARGEST_SEED = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -269,8 +270,8 @@ def setting(value: Any) -> Any:
 
 def as_seed(value: Any, row: int) -> int:
     text = str(setting(value))
-    if not text.isdecimal():
-        raise ValueError(f"run {row + 1}: seed={value}: a whole number from 0 on")
+    if not text.isdecimal() or int(text) > LARGEST_SEED:
+        raise ValueError(f"run {row + 1}: seed={value}: a whole number from 0 to {LARGEST_SEED}")
     return int(text)
 
 
@@ -364,6 +365,8 @@ def new_plan(
 
 
 def declared(name: str, runs: Sequence[ImportedRun], request: Columns) -> Metric:
+    if name in NOT_NUMBERS:
+        raise ValueError(f"--metric={name}: is what every trial has: give the column another name")
     numbers = [run.metrics[name] for run in runs if not math.isnan(run.metrics[name])]
     if not numbers:
         raise ValueError(f"--metric={name}: no run has a value")

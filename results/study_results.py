@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 TEXTS = ("status", "reason", *PROVENANCE, "weights_sha256", "config")
 CELL = ("arm", "seed", "id")  # the columns that name a planned trial
-NO_METRICS = (*CELL, "evals", *TEXTS, *MEASURES, *FAULTS)
+NOT_NUMBERS = (*CELL, "evals", *TEXTS)
+NO_METRICS = (*NOT_NUMBERS, *MEASURES, *FAULTS)
 Cell = tuple[str, int, str]
 SIZES = {"params": "parameters", "flops": "FLOPs an image"}
 
@@ -73,7 +74,7 @@ class StudyResults:
     @property
     def numbers(self) -> list[str]:
         """The names of the numeric columns in which at least one trial has a value."""
-        numbers = [name for name in self.columns if name not in (*CELL, "evals", *TEXTS)]
+        numbers = [name for name in self.columns if name not in NOT_NUMBERS]
         return [name for name in numbers if not all(map(math.isnan, self.columns[name]))]
 
     @property

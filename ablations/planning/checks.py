@@ -11,6 +11,7 @@ from results.figures.kinds import FIGURE_KINDS
 from results.records import claimed_arms
 from results.store.schemas import Entry, Plan, Settings
 from results.store.schemas.metrics import EXACT
+from results.study_results import NOT_NUMBERS
 from results.tables.scaling_table import BEST, LAWS
 
 USUAL_METRICS = {"accuracy": "test_accuracy", "acc": "test_accuracy", "top1": "test_accuracy", "loss": "test_loss"}
@@ -66,8 +67,14 @@ def check_names(design: Design) -> None:
 
 
 def check_metrics(design: Design) -> None:
-    """Raise ValueError if a metric is unknown. EXACT ones may only follow the first, as no test is needed for them."""
+    """Raise ValueError if a metric is unknown, or named like what every trial has.
+
+    EXACT ones may only follow the first, as no test is needed for them.
+    """
     declared = design.trainable.metrics([arm.config for arm in design.arms])
+    for metric in declared:
+        if metric.name in NOT_NUMBERS:
+            raise ValueError(f"metrics: {metric.name}: is recorded for each trial: give a metric of yours another name")
     measured = [*(metric.name for metric in declared), *design.trainable.known_evals()]
     for name in (design.metric, *design.secondary_metrics):
         is_described = name in EXACT and name in design.trainable.described

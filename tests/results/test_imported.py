@@ -218,8 +218,9 @@ FAULTS = {
     "a column that is not there": (pd.DataFrame(rows()).rename(columns={"acc": "accuracy"}), r"--metric=acc: no such"),
     "text for a number": (with_cell("acc", "high"), "run 4: acc=high: a number"),
     "an infinite number": (with_cell("acc", "inf"), "run 4: acc=inf: a finite number"),
-    "text for a seed": (with_cell("seed", "b"), "run 4: seed=b: a whole number from 0 on"),
-    "no seed": (with_cell("seed", None), "run 4: seed=[nN].*: a whole number from 0 on"),
+    "text for a seed": (with_cell("seed", "b"), "run 4: seed=b: a whole number from 0 to 2147483647"),
+    "no seed": (with_cell("seed", None), "run 4: seed=[nN].*: a whole number from 0 to"),
+    "a large seed": (with_cell("seed", 2**31), "run 4: seed=2147483648: a whole number from 0 to 2147483647"),
     "a seed twice": (with_cell("seed", 2), "runs 3 and 4 are both model=resnet with seed 2: keep one"),
     "one arm": (pd.DataFrame(rows()[:5]), "1 arms: nothing to compare"),
     "no value at all": (pd.DataFrame(rows()).assign(acc=np.nan), "--metric=acc: no run has a value"),
@@ -233,6 +234,12 @@ def test_what_cannot_be_imported_is_named(fault: str, tmp_path: Path) -> None:
     table, message = FAULTS[fault]
     with pytest.raises(ValueError, match=rf"runs\.csv: {message}"):
         read_study(written(tmp_path, table), REQUEST)
+
+
+def test_a_metric_named_like_what_every_trial_has_is_refused(tmp_path: Path) -> None:
+    table = written(tmp_path, pd.DataFrame(rows()).rename(columns={"acc": "device"}))
+    with pytest.raises(ValueError, match=r"runs\.csv: --metric=device: is what every trial has"):
+        read_study(table, replace(REQUEST, metrics=["device"]))
 
 
 def test_the_command_writes_what_reading_commands_take(tmp_path: Path) -> None:

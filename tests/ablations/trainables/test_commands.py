@@ -304,6 +304,11 @@ def test_a_cost_that_no_metric_reports_is_refused_in_a_study(tmp_path: Path) -> 
         planned(tmp_path, study=STUDY.replace("margin", "metrics: [score, params], margin"))
 
 
+def test_a_metric_named_like_what_every_trial_has_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="metrics: device: is recorded for each trial: give a metric of yours another"):
+        planned(tmp_path, recipe=RECIPE.replace("score", "device"), study=STUDY)
+
+
 def test_a_printed_metric_that_never_comes_fails_in_one_line(tmp_path: Path) -> None:
     recipe = RECIPE.replace("better: higher", "better: higher, printed: 'score is'")
     runs, todo = planned(tmp_path, "print('score is unknown')", recipe, ONE_ARM)
