@@ -214,7 +214,7 @@ def row_with_contrast(row: Row, contrast: Contrast, judged: bool, usual: float) 
     )
     if compared.mean_over_images is not None:
         row = replace(row, delta_ci95_images=compared.mean_over_images.interval())
-    if not any(contrast.unstable):
+    if judged and not any(contrast.unstable):
         met = contrast.margin_met
         if met is not None and isinstance(plan.margin, str):
             row = replace(row, margin_met=share_text(met))

@@ -151,6 +151,15 @@ def test_missing_contrasts_count_for_the_smallest_margin() -> None:
     assert float(row.margin_met or 0) > float(alone.margin_met or 1)
 
 
+def test_an_unfinished_table_tells_no_margin() -> None:
+    """It would be a verdict: an arm is equivalent where the margin met is below the declared one."""
+    plan = synthetic.make_plan("s", {"stem": ["a", "b", "c"]}, {"stem": "a"}, split=OFFICIAL)
+    values = {"stem=a": list(BASELINE), "stem=b": list(NEARLY), "stem=c": [None] * 5}
+    found = table(on_many_images(plan, values))
+    assert found.rows[1].margin_met is None
+    assert "margin met" not in layout.render(found, "md")
+
+
 def test_tables_name_a_share_and_what_it_is_of() -> None:
     found = made(BASELINE, NEARLY, margin="25%")
     text = layout.render(found, "md")
