@@ -117,7 +117,8 @@ class Knockout(Eval):
         """Return the accuracies with registers or class token replaced. Moments are over the test images."""
         tokens = slice(0, 1)
         if self.value == REGISTERS:
-            tokens = slice(model.prefix - model.config.registers, model.prefix)
+            first = int(model.pool.class_token)
+            tokens = slice(first, first + model.config.registers)  # before a distillation token
         moments = [RunningMoments() for _ in model.encoder.blocks]
 
         def record(layer: int, vectors: Tensor) -> Tensor:

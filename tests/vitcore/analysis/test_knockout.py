@@ -8,6 +8,7 @@ from vitcore.analysis.evals import find
 from vitcore.analysis.knockout import position_tables
 from vitcore.config import Config
 from vitcore.data.splits import Data, load
+from vitcore.model.build import build
 from vitcore.model.position import POSITION, Grid, Position
 from vitcore.model.vit import ViT
 from vitcore.settings import Settings
@@ -62,6 +63,20 @@ def test_registers_are_replaced_after_each_block(model: ViT, data: Data) -> None
     assert found["knockout_mean_accuracy@registers"] == pytest.approx(by_hand(model, data, states)[0], abs=1 / 360)
     assert find("calibration").compute(model).metrics == intact
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_distillation_token_is_no_register() -> None:
+    """Zeros replace the two tokens after the class token, not the one after the registers."""
+    model = build(Config(**TINY | {"objective.token": True})).eval()
+    zeroed = set()
+
+    def note(block: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        zeroed.add(tuple(inputs[0].eq(0).all(dim=2).all(dim=0).nonzero().flatten().tolist()))
+
+    assert isinstance(model, ViT)
+    model.encoder.blocks[1].register_forward_pre_hook(note)
+    find("knockout@registers").compute(model)
+    assert zeroed == {(), (1, 2)}
 
 
 def test_zeros_for_positions_are_a_model_without_positions(model: ViT, data: Data) -> None:
