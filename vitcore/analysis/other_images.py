@@ -85,10 +85,14 @@ class OtherImages(Eval):
         config = model.config
         test_set = find_test_set(self.data, data_dir)
         classes = test_set.trained_labels(describe(config.data, data_dir), f"eval test@{self.data}")
-        images = test_set.load(config.image_shape, config.channels).to(trained.mean.device)
+        fingerprint = test_set.fingerprint()
+        if fingerprint == describe(config.data, data_dir).fingerprint:  # of which the trial has trained on the others
+            images = trained.test
+        else:
+            images = test_set.load(config.image_shape, config.channels).to(trained.mean.device)
         rescaled = trained.with_levels(describe(config.data, data_dir).levels, test_set.levels)
         logits = batch_outputs(model, config, rescaled, images)[:, classes]  # (n, classes of the dataset)
-        details = {"images": len(images), "classes": len(classes), "data_sha256": sha256_of(test_set.fingerprint())}
+        details = {"images": len(images), "classes": len(classes), "data_sha256": sha256_of(fingerprint)}
         if test_set.label_sets is None:
             return Computed(self.scores(logits, images.labels), details=details)
         predictions = zip(logits.argmax(dim=1).tolist(), test_set.label_sets, strict=True)

@@ -76,11 +76,27 @@ def test_the_images_behind_a_name_are_identified_by_their_content(home: Path, mo
 
 
 def test_the_pack_of_training_itself_gives_the_test_metrics(model: ViT) -> None:
+    assert find("test@pets").compute(model).metrics["test_accuracy@pets"] == pytest.approx(accuracy_of(model))
+
+
+def test_a_folder_of_training_itself_gives_the_test_metrics(home: Path) -> None:
+    """Neither digits nor a folder without test/ has a test set of its own: the others are what the trial has seen."""
+    photographs(home / "flat", {"ant": 5, "dog": 5})
+    for name, config in {
+        "flat": Config(data=f"imagefolder:{home / 'flat'}", **TINY),
+        "digits": Config(data="digits", **TINY | {"image_size": 8}),
+    }.items():
+        model = ViT(config).eval()
+        found = find(f"test@{name}").compute(model)
+        assert found.details["images"] == len(load(config).test)
+        assert found.metrics[f"test_accuracy@{name}"] == pytest.approx(accuracy_of(model))
+
+
+def accuracy_of(model: ViT) -> float:
     data = load(model.config)
     with torch.no_grad():
         logits = model(torch.cat([data.standardize(some) for some in data.test.batches(4)]))
-    accuracy = (logits.argmax(1) == data.test.labels).double().mean().item()
-    assert find("test@pets").compute(model).metrics["test_accuracy@pets"] == pytest.approx(accuracy)
+    return (logits.argmax(1) == data.test.labels).double().mean().item()
 
 
 def test_images_may_have_several_labels_or_none(home: Path, model: ViT, tmp_path: Path) -> None:
