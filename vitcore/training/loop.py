@@ -94,8 +94,8 @@ def train_and_verify(
 def train_to_end(training: Training, run: Run, stop: Callable[[], bool], checkpoint_seconds: float) -> Outcome:
     """Train to the end or until `stop()` is true, and return the outcome.
 
-    Raises DivergedError if a loss is not finite. Losses are checked at each evaluation, and after every step while an
-    earlier divergence is being verified.
+    Raises DivergedError if a loss is not finite. Losses are checked at each evaluation, at a stop, and after every step
+    while an earlier divergence is being verified.
     """
     due = evaluation_steps(training.config)
     metrics = Metrics()  # of the last evaluation
@@ -103,6 +103,8 @@ def train_to_end(training: Training, run: Run, stop: Callable[[], bool], checkpo
     pause = checkpoint_seconds
     while training.step < training.config.steps:
         stopping = training.ranks.agree(stop)
+        if stopping:
+            training.finite_losses()  # no checkpoint holds a diverged state, so every resumption would diverge anew
         now = time.monotonic()
         if stopping or now - saved >= pause:
             training.save_checkpoint(run)

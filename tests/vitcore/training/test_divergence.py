@@ -14,6 +14,7 @@ from trainings import Killed
 
 from results import store
 from vitcore import train
+from vitcore.contracts import stop_after
 from vitcore.training.run import Memory
 from vitcore.training.state import Training
 from vitcore.training.step import TrainStep
@@ -98,6 +99,19 @@ def test_killed_while_verifying_ends_the_same(break_at: Break, spoilt: int, afte
     for field in ("status", "diverged_at_step", "suspect_hardware", "steps"):
         assert getattr(outcome, field) == getattr(expected, field), field
     assert run.weights == calm.weights
+
+
+def test_divergence_is_found_although_no_slice_reaches_an_evaluation(break_at: Break) -> None:
+    """Its state is in no checkpoint: without a check at a stop, every slice would repeat the one before."""
+    break_at(*[K] * 20)
+    run, statuses = Memory(), []
+    for _ in range(8):
+        outcome = train(tiny(), run, checkpoint_seconds=1000, stop=stop_after(4))
+        statuses.append(outcome.status)
+        if outcome.status != "stopped":
+            break
+    assert statuses == ["stopped"] * 4 + ["diverged"]
+    assert outcome.diverged_at_step == K
 
 
 def test_the_third_suspicion_is_confirmed_at_any_step(break_at: Break) -> None:
