@@ -240,7 +240,7 @@ def load_timm_teacher(config: Settings, data: Data) -> Teacher:
     """Return timm's model with weights from a file, on the data's device. It sees pixels from 0 to 1, standardized.
 
     Means and deviations are averaged if the data have another number of channels. Raises ConfigError for an unknown
-    model, or a file that cannot be read or does not fit.
+    model, one that does not take the images, or a file that cannot be read or does not fit.
     """
     import timm  # late: takes seconds
 
@@ -251,7 +251,8 @@ def load_timm_teacher(config: Settings, data: Data) -> Teacher:
         model: Any = timm.create_model(name, num_classes=config.classes, in_chans=config.channels)
     try:
         model.load_state_dict(read_tensor_file(path))
-    except (OSError, SafetensorError, RuntimeError) as error:
+        model.eval()(torch.zeros(1, config.channels, *config.image_shape))
+    except (OSError, SafetensorError, RuntimeError, AssertionError) as error:  # the last two: of another image size
         raise ConfigError(f"teacher={config.teacher}: {' '.join(str(error).split())}") from None
     statistics = torch.tensor([model.pretrained_cfg["mean"], model.pretrained_cfg["std"]], device=data.mean.device)
     if statistics.shape[1] != config.channels:

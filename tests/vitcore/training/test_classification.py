@@ -190,10 +190,13 @@ def test_timm_model_with_a_file_teaches(tmp_path: Path) -> None:
 def test_missing_teachers_are_errors(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
     safetensors.torch.save_file({"a": torch.zeros(1)}, path)
+    whole = tmp_path / "whole.safetensors"
+    safetensors.torch.save_file(timm.create_model("test_vit", num_classes=10, in_chans=1).state_dict(), whole)
     said = {
         TEACHER: "the weights of that trial are missing",
         f"timm/resnet5:{path}": "has no model resnet5",
         f"timm/test_resnet:{path}": "Missing key",
+        f"timm/test_vit:{whole}": f"teacher=timm/test_vit:{whole}: Input height .8. should be divisible",
     }
     for teacher, reason in said.items():
         with pytest.raises(ConfigError, match=reason):
