@@ -109,10 +109,10 @@ def count_cost(model: Model, images: Tensor) -> Cost:
     # Unfused attention, because the counter does not know the CPU's fused kernel.
     with FlopCounter() as counter, torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
         outputs = model(images)
-    params = sum(parameter.numel() for parameter in model.parameters())
     if isinstance(model, OtherModel):
         check_logits(outputs, model.config)
-        return Cost(params, counter.flops, tokens=None, class_token=None, attention_bias=None)
+        return Cost(model.params, counter.flops, tokens=None, class_token=None, attention_bias=None)
+    params = sum(parameter.numel() for parameter in model.parameters())
     tokens = math.prod(model.config.grid) + model.prefix
     biased = acts_at(type(model.position), "bias")
     return Cost(params, counter.flops, tokens, model.class_token is not None, biased)

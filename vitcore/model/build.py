@@ -71,7 +71,9 @@ class OtherModel(nn.Module):
     def __init__(self, config: Settings) -> None:
         super().__init__()
         self.config = config
-        self.model = timm_classifier(config) if is_reference(config.model) else own_classifier(config)
+        model = timm_classifier(config) if is_reference(config.model) else own_classifier(config)
+        self.params = sum(parameter.numel() for parameter in model.parameters())  # on the meta device, none is shared
+        self.model = model.to(torch.get_default_device())
         # timm's models also drop values in functions, which `has_dropout` cannot see.
         drops_by_rate = any(getattr(config, rate) for rate in RATES.values())
         self.drops = drops_by_rate or any(has_dropout(module) for module in self.model.modules())
@@ -119,8 +121,7 @@ def own_classifier(config: Settings) -> nn.Module:
         if rate:
             raise ConfigError(f"{field}={rate}: model={config.model} has none: 0, or an option of its own")
     with torch.device("cpu"):  # on the meta device, a model could not compute rates with tensors
-        model = drawn_by_name(MODEL[config.model], config)
-    return model.to(torch.get_default_device())
+        return drawn_by_name(MODEL[config.model], config)
 
 
 def freeze(model: Model, trainable: str) -> None:

@@ -14,7 +14,8 @@ class Average:
     """An exponential moving average a <- d a + (1 - d) w of the weights w, updated after each step.
 
     After t steps, d = min(decay, (1 + t) / (10 + t)), so that initial values are soon forgotten, as in
-    tf.train.ExponentialMovingAverage. Floating-point buffers are averaged too, and integer buffers are copied.
+    tf.train.ExponentialMovingAverage. Floating-point buffers are averaged too. Integer buffers, and masks with
+    infinities, are copied.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
@@ -23,7 +24,7 @@ class Average:
         self.names = list(weights)
         self.live = list(weights.values())
         self.mean = [tensor.clone() for tensor in self.live]
-        self.copied = [not tensor.is_floating_point() for tensor in self.live]
+        self.copied = [not (tensor.is_floating_point() and tensor.isfinite().all()) for tensor in self.live]
 
     def rate(self, steps: int) -> float:
         """Return 1 - d after `steps` steps."""

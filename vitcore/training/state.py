@@ -25,7 +25,7 @@ from vitcore.settings import Settings
 from vitcore.training.algorithms import Average
 from vitcore.training.batches import Batch
 from vitcore.training.distributed import ALONE, Ranks
-from vitcore.training.optimizer_state import INDEX
+from vitcore.training.optimizer_state import INDEX, address
 from vitcore.training.pretrained import Teacher, Weights, check_fit, read_fitting
 from vitcore.training.run import Metrics, Outcome, Run, Status
 from vitcore.training.step import TrainStep
@@ -154,8 +154,10 @@ class Training:
         if self.ranks.rank == 0:
             with self.off_the_clock():
                 tensors = self.checkpoint()
-                if all(bool(tensor.isfinite().all()) for tensor in tensors.values()):
-                    run.save_checkpoint(self.step, safetensors.torch.save(tensors))
+                buffers = dict(self.model.named_buffers())  # which may hold minus infinity, as masks do
+                changing = [tensor for name, tensor in tensors.items() if name.partition(".")[2] not in buffers]
+                if all(bool(tensor.isfinite().all()) for tensor in changing):
+                    run.save_checkpoint(self.step, as_safetensors(tensors))
 
     def checkpoint(self) -> dict[str, Tensor]:
         """Return a checkpoint, name -> tensor: weights, optimizer state, average, recent losses and counters."""
@@ -192,7 +194,7 @@ class Training:
     def weights(self) -> bytes:
         """Return the weights to evaluate and save, as safetensors: the averaged weights if there are any."""
         kept = self.average or self.model
-        return safetensors.torch.save({name: t.cpu() for name, t in kept.state_dict().items()})
+        return as_safetensors({name: t.cpu() for name, t in kept.state_dict().items()})
 
     @contextmanager
     def off_the_clock(self) -> Iterator[None]:
@@ -224,6 +226,16 @@ class Training:
             micro_batch=self.train_step.reported_micro_batch,
             suspect_hardware=self.suspicion.refuted_step or None,
         )
+
+
+def as_safetensors(tensors: Mapping[str, Tensor]) -> bytes:
+    """Return tensors as safetensors, which holds a shared tensor once for each of its names."""
+    separate: dict[str, Tensor] = {}
+    written: set[int] = set()
+    for name, tensor in tensors.items():
+        separate[name] = tensor.clone() if address(tensor) in written else tensor
+        written.add(address(tensor))
+    return safetensors.torch.save(separate)
 
 
 def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

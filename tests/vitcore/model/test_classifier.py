@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from trainings import assert_same, finished
 
 from vitcore import MODEL, Classifier, Config, ConfigError, Options, build, constant, measure, normal, trial_id
+from vitcore.analysis.eval import restore_model
 from vitcore.analysis.evals import EVAL
 from vitcore.config import merge
 from vitcore.contracts import contracts
@@ -106,6 +107,34 @@ def test_training_with_batch_norm_dropout_and_average_resumes_bit_exactly(add: A
     whole = finished(config)
     torch.manual_seed(7)  # no draw depends on the global generator
     assert_same(finished(config, 2, 2), whole)
+
+
+class Tied(Classifier):
+    """Shares a weight, and leaves out features by a mask of minus infinity."""
+
+    numerics = 1
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.up, self.down = nn.Linear(64, 64), nn.Linear(64, 64)
+        self.down.weight = self.up.weight
+        self.head = nn.Linear(64, config.classes)
+        self.register_buffer("mask", torch.zeros(64).index_fill(0, torch.arange(8), -torch.inf))
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.down(self.up(images.flatten(1)).relu())
+        return self.head((x + self.get_buffer("mask")).softmax(dim=1))
+
+
+def test_shared_weights_and_infinite_masks_are_in_checkpoints_and_averages(add: Add) -> None:
+    config = config_of(add(Tied), ema=0.9)
+    stopped = finished(config, 2, 2)
+    assert list(stopped.checkpoints) == [4]
+    assert_same(stopped, finished(config))
+    assert stopped.weights is not None
+    weights = restore_model(config, stopped.weights).state_dict()
+    assert torch.equal(weights["model.up.weight"], weights["model.down.weight"])
+    assert measure(config).params == sum(parameter.numel() for parameter in build(config).parameters())
 
 
 def test_dropout_of_layers_is_seen(add: Add) -> None:
