@@ -216,6 +216,8 @@ class Worker:
             folder = trial.path / "evals"
             with lease.lock(folder / "turns"), output_to_file(folder / "log"):
                 for name in eval_files.missing_evals(trial, job.evals, result):
+                    if self.stop():
+                        return self.emit(messages.Ended("stopped", leaving=True))
                     killed = eval_files.count_start(trial, name)
                     if killed >= retry_rules.WITHOUT_PROGRESS:
                         raise ValueError(f"its worker was killed {killed} times")

@@ -1,8 +1,10 @@
 """Evals: owed by plans, computed by workers from the weights that are kept, read and never computed by readers."""
 
+import io
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 
@@ -20,6 +22,8 @@ from run_trials import called_serially, planned_curves, served
 from ablations.cli import watching as cleaning
 from ablations.execution.compute_eval import compute_eval
 from ablations.execution.launch import Place
+from ablations.execution.messages import Ended, read_event
+from ablations.execution.worker import Worker
 from ablations.jobs import Job, jobs
 from ablations.trainables.trainable import find
 from results import export, store
@@ -281,6 +285,18 @@ def test_killed_worker_of_an_eval_is_counted_against_the_eval(tmp_path: Path) ->
     assert job.standing(Standings(tmp_path, "other code")).kind is Kind.OWES_EVALS
     assert eval_files.clear_failures(trial)
     assert served(tmp_path, job).kind == "finished"
+
+
+def test_no_eval_is_begun_after_sigterm(tmp_path: Path) -> None:
+    """The worker would be killed in it, and after three kills the eval has failed."""
+    runs, (job, *_) = planned_curves(tmp_path)
+    assert served(runs, job).kind == "finished"
+    channel = io.StringIO()
+    worker = Worker(Place(runs, None, trainable=job.trainable), channel)
+    worker.stop_requested = True
+    worker.serve(replace(job, evals=("fewshot",)))
+    assert read_event(channel.getvalue()) == Ended("stopped", leaving=True)
+    assert not list(runs.glob("trials/*/evals/*.begun"))
 
 
 def test_a_folder_of_evals_that_cannot_be_written_is_named(tmp_path: Path) -> None:
