@@ -126,11 +126,11 @@ class ForeignTrial:
                 attempt.weights_sha256 = self.row["weights_sha256"] or None
             else:
                 attempt.save_weights(weights)
-            attempt.publish(self.result())
-        evals: dict[str, EvalSummary] = self.row["evals"]
-        for name, summary in evals.items():
-            content = {"metrics": summary.metrics, "notes": summary.notes, "data_sha256": summary.data_sha256}
-            eval_files.write(trial, name, self.row["weights_sha256"], content)
+            evals: dict[str, EvalSummary] = self.row["evals"]
+            for name, summary in evals.items():
+                content = {"metrics": summary.metrics, "notes": summary.notes, "data_sha256": summary.data_sha256}
+                eval_files.write(trial, name, self.row["weights_sha256"], content)
+            attempt.publish(self.result())  # last: a trial with a result is not taken again
         return True
 
 
@@ -339,6 +339,6 @@ def recorded_trial(source: Path, job: Job, read: Record) -> ForeignTrial:
 
 def take(offer: Offer, runs: Path) -> None:
     origin = source_name(offer.source)
+    write_declared(runs, offer.declarations, offer.seals)  # first: they are those of trials that are taken
     for trial in offer.trials:
         trial.write(runs, origin, offer.settings[trial.id])
-    write_declared(runs, offer.declarations, offer.seals)

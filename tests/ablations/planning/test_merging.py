@@ -5,7 +5,7 @@ from pathlib import Path
 
 import commands
 import pytest
-from closed_form import RECIPE, STUDY
+from closed_form import NAME, RECIPE, STUDY
 from designs import STUDY_HERE, design, write
 from in_process import Ablate, json_output, refusal
 from run_trials import Quiet, serve_all
@@ -13,13 +13,14 @@ from run_trials import Quiet, serve_all
 from ablations.execution import runner, slots
 from ablations.execution.launch import Place
 from ablations.jobs import Job, jobs
-from ablations.planning.merging import merge_export
+from ablations.planning.merging import ForeignTrial, exported_trials, merge_export
 from ablations.planning.prepare import prepare
 from ablations.planning.saved_plans import save_plan
 from ablations.trainables.user_code import processor
 from results import export, store
 from results.load import load_studies
-from results.store import ledger
+from results.store import eval_files, ledger
+from results.store.schemas import EvalSummary
 from results.tables import layout, study_table
 
 
@@ -176,6 +177,38 @@ def test_a_plan_counts_what_a_run_would_take_and_writes_nothing(
     assert (view["trials"], view["taken"]) == ({"planned": 6, "finished": 0, "shared": 0, "todo": 2}, 4)
     assert "= 6 trials: 0 finished, 0 shared, 2 to do, 4 to take (--from)" in ablate(*words)[1]
     assert not (tmp_path / "here").exists()
+
+
+def test_a_run_that_was_killed_while_it_took_trials_has_what_was_declared(
+    there: Path, tmp_path: Path, ablate: Ablate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next run takes no trial that is here, and what was declared comes with trials that are taken."""
+
+    def killed(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ForeignTrial, "write", killed)
+    assert ablate("run", *STUDY_HERE, "--runs", "here", "--from", "there")[0] == 130
+    assert ledger.read_declarations(tmp_path / "here") == ledger.read_declarations(there)
+
+
+def test_a_trial_that_was_killed_before_its_evals_is_taken_again(
+    there: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (study,) = load_studies(there)
+    trial = next(exported_trials(study, NAME))
+    trial = replace(trial, row={**trial.row, "evals": {"knn": EvalSummary(metrics={"knn_accuracy": 0.5})}})
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as own:
+        own.setattr(eval_files, "write", killed)
+        with pytest.raises(KeyboardInterrupt):
+            trial.write(tmp_path / "here", "there", trial.config)
+    assert trial.write(tmp_path / "here", "there", trial.config)
+    here = store.trial(tmp_path / "here", trial.id)
+    assert eval_files.read(here, "knn", trial.row["weights_sha256"]).metrics == {"knn_accuracy": 0.5}
 
 
 def test_of_several_sources_the_first_counts(there: Path, tmp_path: Path, ablate: Ablate) -> None:
