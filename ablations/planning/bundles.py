@@ -21,6 +21,7 @@ from ablations.planning.local_paths import LocalPaths, user_code
 from ablations.study.naming import stem
 from ablations.study.reading import find_file
 from ablations.trainables.local_imports import LocalImports
+from ablations.trainables.user_code import UserCode
 from commonfloor.files import read_bytes, safe_name, sync_folder, write_bytes
 from results import export, report
 from results.store import seals
@@ -99,7 +100,7 @@ class Packer:
         code = user_code(plan)
         if code is not None and not Path(code.about.folder).is_dir():
             self.left_out.append(f"the code of {plan.recipe}: is not on the machine that packed this")
-        elif code is not None and code.about.current().digest != code.about.digest:
+        elif code is not None and not is_current(code):
             self.left_out.append(f"the code of {plan.recipe}: was edited since")
         elif code is not None:
             for name in code.files:
@@ -129,6 +130,13 @@ class Packer:
             evaluations=cut(study.evaluations),
             metrics=tuple(map(cut, study.metrics)),
         )
+
+
+def is_current(code: UserCode) -> bool:
+    try:
+        return code.about.current().digest == code.about.digest
+    except ValueError:  # a file is gone
+        return False
 
 
 def pack(studies: Sequence[StudyResults], source: Path, inside: Mapping[str, Inspection] = {}) -> dict[str, bytes]:

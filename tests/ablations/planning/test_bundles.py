@@ -219,6 +219,16 @@ def test_commands_of_a_bundle_run_only_once_their_recipe_is_named(
     assert (status, "1 equal, 0 not" in output) == (0, True), errors
 
 
+def test_results_are_packed_without_code_that_is_gone(tmp_path: Path) -> None:
+    recipe = f"{commands.RECIPE}    code: [lib.py]\n"
+    (tmp_path / "lib.py").write_text("")
+    runs, todo = commands.planned(tmp_path, recipe=recipe, study=commands.ONE_ARM)
+    runner.run(todo[:1], Place(runs, None), Quiet())
+    (tmp_path / "lib.py").unlink()
+    packed = bundles.pack(load_studies(runs), runs)
+    assert b"the code of r: was edited since" in packed["README.md"]
+
+
 def test_files_that_an_export_names_are_not_packed(home: Path) -> None:
     """An export of others could name any file of this machine."""
     (home / "secret.py").write_text("key = 1")
