@@ -10,7 +10,7 @@ import typer
 
 from ablations.cli.answer import FAILED, show, show_json
 from ablations.cli.inputs import parameters
-from ablations.cli.inputs.directories import data_folders, folder_options, make_place, source_path
+from ablations.cli.inputs.directories import data_folders, folder_options, make_place, runs_folder
 from ablations.cli.inputs.preparation import ensure_trainable
 from ablations.cli.inputs.words import parse_words
 from ablations.cli.work import finish, train_here
@@ -72,7 +72,7 @@ def gate(
         ablate gate --log
     """
     if log:
-        return show_log(source_path(runs), as_json)
+        return show_log(runs_folder(runs), as_json)
     place = make_place(runs, data_dir, plugin)
     check_given_name(stream, "--stream")
     old, new = read_sides([baseline, candidate], recipe, code or [], place, data_dir)

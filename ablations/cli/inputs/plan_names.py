@@ -1,5 +1,6 @@
 """Resolve a command's words into the names of plans in a run directory or an exported file, and into trials."""
 
+import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -111,6 +112,8 @@ def refuse_unplanned(word: str, name: str, asked: Request, source: Path) -> None
         if settings:
             shown += f" with {assignments(settings, ', ')}"
             command += f" {assignments(settings, ' ')}"
+        if asked.recipe is not None:
+            command += f" --recipe {shlex.quote(asked.recipe)}"
     varied = {key for plan in of_study for key in asked.overrides if key in {**plan.factors, **plan.curves}}
     if varied:
         why = f"the study varies {' and '.join(sorted(varied))}: its table has every value"

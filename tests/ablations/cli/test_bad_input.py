@@ -137,12 +137,12 @@ def test_submit_takes_the_profile_of_the_settings_file(ablate: Ablate, tmp_path:
 
 
 UNPLANNED = [
-    ("table s lr=3", "s@r with lr=3: was not run in runs (there: s@r): `ablate run s lr=3` first"),
+    ("table s lr=3", "s@r with lr=3: was not run in runs (there: s@r): `ablate run s lr=3 --recipe r.yaml` first"),
     (
         "table s position=2d",
         "was not run in runs: the study varies position: its table has every value",
     ),
-    ("status s lr=3", "s@r with lr=3: was not run in runs (there: s@r): `ablate run s lr=3` first"),
+    ("status s lr=3", "s@r with lr=3: was not run in runs (there: s@r): `ablate run s lr=3 --recipe r.yaml` first"),
     ("table pooling", "pooling@r: was not run in runs (there: s@r)"),
     ("status pooling lr=3", "pooling@r with lr=3: was not run in runs (there: s@r)"),
     ("plot s extra.yaml", "extra.yaml: no such file"),
