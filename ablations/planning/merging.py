@@ -135,7 +135,7 @@ class ForeignTrial:
 
 
 def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not math.isnan(value)
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def known_numbers(line: Mapping[str, Any]) -> dict[str, float]:

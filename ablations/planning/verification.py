@@ -161,7 +161,7 @@ def spread(study: StudyResults, arm: str) -> dict[str, float]:
     for name in study.metrics:
         values = []
         for arm_of_value, value in zip(study.columns["arm"], study.columns[name], strict=True):
-            if arm_of_value == arm and not math.isnan(value):
+            if arm_of_value == arm and math.isfinite(value):
                 values.append(value)
         if len(values) > 1:
             deviations[name] = stdev(values)

@@ -80,6 +80,12 @@ def test_a_difference_stands_beside_the_sd_over_seeds(
         assert output.endswith("5 equal, 1 not\n")
 
 
+def test_an_infinite_number_counts_as_none(there: Path, ablate: Ablate) -> None:
+    changed(there, "loss", float("inf"))
+    status, output, _ = ablate("verify", "changed.parquet", *CODE, "--sample", "6")
+    assert (status, output.count("loss only here"), output.count("DIFFERS")) == (1, 1, 1)
+
+
 def test_the_seed_chooses_the_trials(there: Path) -> None:
     found = reported(there)
     chosen = {seed: [claim.job.id for claim in sampled(found, 2, seed)] for seed in range(9)}
