@@ -263,8 +263,11 @@ def waste_of_finished(trial: store.Trial, winner: Path, keep_weights: bool) -> I
         yield Waste(weights, size_on_disk(weights), "weights of a finished trial")
     recorded = resumed_attempts(winner)
     for attempt in trial.attempts():
-        is_needed = attempt in recorded or (attempt / store.RETRIED).exists()
-        if not is_needed and lease.is_held(attempt) is False:
+        is_superseded = attempt != winner and lease.is_held(attempt) is False
+        if is_superseded and attempt in recorded:
+            for path in attempt.glob("*weights.safetensors*"):  # it was killed as it wrote them, or before its result
+                yield Waste(path, size_on_disk(path), "weights of an attempt that was superseded")
+        elif is_superseded and not (attempt / store.RETRIED).exists():
             yield Waste(attempt, size_on_disk(attempt), "an attempt that was superseded")
         for folder in trial.checkpoint_folders(attempt):
             inside = folder.is_relative_to(attempt) and attempt not in recorded  # removed with the attempt

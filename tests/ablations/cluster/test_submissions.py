@@ -577,7 +577,7 @@ def test_study_with_settings_is_found_without_them_where_it_is_the_only_one() ->
 
 
 def test_what_tables_name_of_a_resumed_trial_is_no_waste(tmp_path: Path) -> None:
-    """Its checkpoints are."""
+    """Its checkpoints are, and the weights of an attempt that was killed before it published."""
     trial = store.trial(tmp_path, "0" * 12)
     trial.create({"config": {}})
     for device in ("A100", "H100"):
@@ -586,9 +586,12 @@ def test_what_tables_name_of_a_resumed_trial_is_no_waste(tmp_path: Path) -> None
             attempt.checkpoint()
             attempt.save_checkpoint(3, b"state")
     attempt.publish({"status": "finished", "metrics": {}})
-    store.write_bytes(trial.attempts()[0] / "checkpoints/left", b"")  # as where a winner was killed at once
+    first = trial.attempts()[0]
+    left = [first / name for name in ("weights.safetensors", ".weights.safetensors.0123", "checkpoints/left")]
+    for path in left:
+        store.write_bytes(path, b"left")
     waste = cleaning.find_waste(tmp_path, [], "all")
-    assert [one.path for one in waste] == [trial.attempts()[0] / "checkpoints"]
+    assert {one.path for one in waste} == {*left[:2], first / "checkpoints"}
     cleaning.remove(waste, tmp_path)
     assert record.read(tmp_path, trial.id, ["provenance"]).values["device"] == "A100 then H100"
 
