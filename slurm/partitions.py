@@ -53,7 +53,7 @@ def parse_nodes(
         count=int(count),
         cpus=int(cpus),
         memory=int(memory),
-        gpus={kind: int(number) for kind, number in re.findall(r"\bgpu:(?:([A-Za-z_][\w.-]*):)?([1-9]\d*)", gres)},
+        gpus={kind: int(number) for kind, number in re.findall(r"\bgpu:(?:([\w.-]+):)?([1-9]\d*)(?![\w.:-])", gres)},
         features=() if features == "(null)" else tuple(features.split(",")),
     )
 

@@ -280,6 +280,20 @@ def test_a_first_profile_is_a_profile() -> None:
         profile.draft([DOWN])
 
 
+@pytest.mark.parametrize(
+    ("gres", "gpus"),
+    [
+        ("gpu:2080ti:8(S:0-1)", {"2080ti": 8}),
+        ("gpu:3090:4,gpu:3g.20gb:2,tmp:9G", {"3090": 4, "3g.20gb": 2}),
+        ("gpu:4(S:0-1),mps:400", {"": 4}),
+        ("gpu:3090:0", {}),
+    ],
+)
+def test_types_of_gpus_may_begin_with_a_digit(gres: str, gpus: dict[str, int]) -> None:
+    nodes = partitions.parse_nodes("gpu", "gpu", "up", "infinite", "1", "4", "8000", gres, "(null)")
+    assert nodes.gpus == gpus
+
+
 def test_hostile_words_of_a_cluster_stay_comments() -> None:
     """Names of partitions, accounts and features add no line to the profile."""
     for text in TEXTS:
