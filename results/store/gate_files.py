@@ -22,6 +22,7 @@ FOLDER = "gates"
 Record = TypeVar("Record", Proposal, GateLook)
 TURNS = ".turns"
 PROPOSED = -1  # the step of a proposal, before those of its answers
+REMEDY = "restore it, or begin another stream"
 NAME = re.compile(r"(\d{4,9})(?:-(\d+))?\.json")
 
 
@@ -102,7 +103,9 @@ def read_streams(runs: Path) -> dict[str, Stream]:
     streams = {}
     for folder in sorted_paths(runs / FOLDER):
         if folder.is_dir() and folder.name != TURNS:
-            streams[folder.name] = read_stream(folder)
+            stream = read_stream(folder)
+            if stream.proposals:  # there is none if its first one was killed while it was written
+                streams[folder.name] = stream
     return streams
 
 
@@ -126,11 +129,14 @@ def read_stream(folder: Path) -> Stream:
     for number, step, path in sorted(files):  # a proposal, then its answers
         earlier = len(stream.proposals)
         if number != earlier + (step == PROPOSED):
-            raise Broken(f"{folder}: proposal {earlier + 1} is missing: restore it, or begin another stream")
+            raise Broken(f"{folder}: proposal {earlier + 1} is missing: {REMEDY}")
         if step == PROPOSED:
             stream.proposals.append(Proposed(read_record(path, Proposal)))
-        else:
-            stream.proposals[-1].looks.append(read_record(path, GateLook))
+            continue
+        looks = stream.proposals[-1].looks
+        if step > len(looks) + 1:
+            raise Broken(f"{folder}: answer {len(looks) + 1} of proposal {number} is missing: {REMEDY}")
+        looks.append(read_record(path, GateLook))
     return stream
 
 
@@ -138,7 +144,7 @@ def read_record(path: Path, schema: type[Record]) -> Record:
     try:
         return read_sealed(path, schema)
     except Broken as error:  # its text begins with the file's name
-        raise Broken(f"{path.parent}/{error}: restore it, or begin another stream") from None
+        raise Broken(f"{path.parent}/{error}: {REMEDY}") from None
 
 
 def write(runs: Path, stream: str, proposal: Proposal, look: GateLook | None = None) -> None:

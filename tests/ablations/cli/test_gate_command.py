@@ -97,6 +97,17 @@ def test_more_continues_and_a_decision_stays(gate: Gate) -> None:
     assert trained() == before
 
 
+def test_a_stream_without_its_first_proposal_or_an_answer_is_no_traceback(gate: Gate, ablate: Ablate) -> None:
+    """The process was killed while it wrote the first proposal; later, somebody removes an answer."""
+    Path("runs/gates/main").mkdir(parents=True)
+    assert "runs: no change was proposed there" in refusal(ablate, "gate", "--log")
+    while gate("lr=0.5", "lr=0.515,note=2", steps="3,5,8")[0] == 3:
+        pass
+    Path("runs/gates/main/0001-1.json").unlink()
+    message = "runs/gates/main: answer 1 of proposal 1 is missing: restore it, or begin another stream"
+    assert message in refusal(ablate, "gate", "--log")
+
+
 def test_identical_arms_are_rejected_untrained_and_spend_nothing(gate: Gate) -> None:
     status, answer = gate("lr=0.5", "lr=5e-1,note=0")
     assert (status, answer["reason"], answer["level_of_proposal"]) == (1, "identical: nothing to train", 0.0)
