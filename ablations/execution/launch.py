@@ -37,6 +37,7 @@ class Place:
 
 
 PLACE = TypeAdapter(Place)  # a worker reads its place from the command line
+PIPE_SECONDS = 2.0  # to read the last lines of a worker, which has ended: a child process may keep its pipes open
 
 
 def worker_environment(place: Place, own: dict[str, str]) -> dict[str, str]:
@@ -72,15 +73,20 @@ class WorkerProcess:
 
     def read(self) -> None:
         """Put all that the worker writes, and finally its exit, into the queue of events. Runs in a thread."""
+        readers = [threading.Thread(target=read, daemon=True) for read in (self.read_events, self.read_errors)]
+        for reader in readers:
+            reader.start()
+        code = self.process.wait()
+        for reader in readers:
+            reader.join(PIPE_SECONDS)
+        self.events.put((self, messages.Exited(code)))
+
+    def read_events(self) -> None:
         assert self.process.stdout is not None
-        errors = threading.Thread(target=self.read_errors, daemon=True)
-        errors.start()
         with self.process.stdout as lines:
             for line in lines:
                 if line.endswith("\n"):  # a killed worker's last line may be incomplete
                     self.events.put((self, messages.read_event(line)))
-        errors.join(1.0)  # no longer, because a child process of the worker may keep the pipe open
-        self.events.put((self, messages.Exited(self.process.wait())))
 
     def read_errors(self) -> None:
         assert self.process.stderr is not None

@@ -3,15 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any
 
+import closed_form
 import pytest
-from run_trials import Quiet, job_of
+from run_trials import Quiet, curve_job, job_of
+from waits import PATIENCE, left
 
 from ablations import machine
 from ablations.execution import slots
-from ablations.execution.launch import Place
+from ablations.execution.launch import Place, WorkerProcess
 from ablations.execution.messages import Ended, Event, Exited, Heard, Note, Ready, Said, Started
 from ablations.execution.pool import CRASHED_STARTS, DEATHS, LONGEST_LOOK, Pool, RunSummary, Slot
 from ablations.jobs import Job
@@ -55,6 +58,28 @@ def test_gpus_of_a_container_count_from_0(tmp_path: Path, monkeypatch: pytest.Mo
     for name in ("nvidia3", "nvidia12", "nvidiactl", "nvidia-uvm", "null"):
         (tmp_path / name).touch()
     assert machine.gpus() == ["0", "1"]
+
+
+FORKS = "import os, time\nif not os.fork(): time.sleep(600), os._exit(0)\nos.kill(os.getpid(), 9)"
+
+
+def test_death_of_a_worker_is_noticed_although_its_child_lives(
+    tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that a function forked has all pipes of the worker."""
+    monkeypatch.setenv("PYTHONPATH", closed_form.HELPERS)
+    job = curve_job(act=FORKS)
+    events: SimpleQueue[tuple[WorkerProcess, Heard]] = SimpleQueue()
+    worker = WorkerProcess(Place(tmp_path, None, trainable=job.trainable), {}, events)
+    worker.send(job)
+    heard = [events.get(timeout=PATIENCE)[1]]
+    while heard[-1] not in (Started(), Exited(1)):
+        heard.append(events.get(timeout=PATIENCE)[1])
+    while not isinstance(heard[-1], Exited):
+        heard.append(events.get(timeout=60)[1])
+    assert heard[-1] == Exited(-9)
+    assert left(mark)
+    worker.close()
 
 
 def jobs(count: int) -> list[Job]:
