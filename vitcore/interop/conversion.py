@@ -37,6 +37,8 @@ def structure(config: Settings) -> dict[str, Any]:
     for key, value in (dict(config) | config.options).items():
         if is_architectural(key) and key not in WITHOUT_EFFECT:
             settings[key] = value
+    if config.pool == "map":  # whose MLP is as wide whatever `mlp.hidden` says
+        settings["mlp_ratio"] = round(config.width * config.mlp_ratio) / config.width
     return settings | {
         "layer_scale": "some" if config.layer_scale else "none",
         "mlp.hidden": MLP[config.mlp].hidden(config),

@@ -344,6 +344,7 @@ HAS = ": timm's VisionTransformer has"
         ({"head": "mlp"}, f"head=mlp{HAS}"),
         ({"objective.token": True, "registers": 2}, "registers=2: timm's VisionTransformerDistilled has 0"),
         ({"pool": "map", "pool.activation": "gelu-tanh"}, f"pool.activation=gelu-tanh{HAS}"),
+        ({"pool": "map", "mlp.hidden": 96}, rf"mlp_ratio=4\.0{HAS} 2\.0"),
         ({"mlp": "relu2"}, f"mlp=relu2{HAS}"),
         ({"block": "post"}, f"block=post{HAS}"),
         ({"self_attention": "gated"}, f"self_attention=gated{HAS}"),
