@@ -55,7 +55,7 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     source = layout.published_source(table)
     stacked = is_narrow(figure)
     aside = published and not stacked
-    dense = set_height(figure, frame)
+    dense = set_height(figure, frame, metric)
     ax, *others = figure.subplots(1, 1 + aside, sharey=True, squeeze=False, width_ratios=[3, 1.25][: 1 + aside])[0]
     draw_intervals(frame, seeds_frame(study, metric), ax, metric)
     if stacked:
@@ -63,14 +63,14 @@ def draw(study: StudyResults, table: Table, figure: Figure) -> list[str]:
     else:
         write_text_beside(frame, ax, metric, dense)
     for beside in others:
-        draw_published(frame, beside, wrap_text(source, 1.35, current_style().small))
+        draw_published(frame, beside, metric, wrap_text(source, 1.35, current_style().small))
     notes = [marks_note(frame, ax)]
     if published and stacked:
         notes.append(f"* published in another setting, its level is not comparable: {source}.")
     return [*filter(None, [*notes, sentences.first_declared_text(table.rows)])]
 
 
-def set_height(figure: Figure, frame: pd.DataFrame) -> bool:
+def set_height(figure: Figure, frame: pd.DataFrame, metric: Metric) -> bool:
     """Fit a figure's height to its rows, and return whether they are dense, with the verdict on one line."""
     row = ROW
     least = max([DENSE_ROW, *(text_height(name, current_style().text) for name in wrapped_names(frame))])
@@ -78,7 +78,9 @@ def set_height(figure: Figure, frame: pd.DataFrame) -> bool:
         row = NARROW_ROW
         least = NARROW_ROW
         small = current_style().small
-        widths = [text_width(r.label, small * BOLD) + text_width(short_verdict(r), small) for r in rows_of(frame)]
+        widths = [
+            text_width(r.label, small * BOLD) + text_width(short_verdict(r, metric), small) for r in rows_of(frame)
+        ]
         if max(widths) < COLUMN - HANDLE:
             least = NARROW_DENSE_ROW
     dense = least < row and len(frame) * row > MOST
@@ -165,10 +167,14 @@ def counted_verdict(row: Any) -> str:
     return f"{word} (n = {row.n} of {row.planned})" if row.n < row.planned else word
 
 
-def short_verdict(row: Any) -> str:
+def short_verdict(row: Any, metric: Metric) -> str:
     if np.isnan(row.published):
         return counted_verdict(row)
-    return f"{counted_verdict(row)}; published*: {minus_text(row.published)}"
+    return f"{counted_verdict(row)}; published*: {published_text(row, metric)}"
+
+
+def published_text(row: Any, metric: Metric) -> str:
+    return minus_text(row.published, 1 if metric.is_accuracy else metric.digits)
 
 
 def write_text_beside(frame: pd.DataFrame, ax: Axes, metric: Metric, dense: bool) -> None:
@@ -201,14 +207,14 @@ def write_text_above(frame: pd.DataFrame, ax: Axes, metric: Metric, dense: bool)
         above = y - (0.36 if dense else 0.27)
         write(0, above, row.label, weight="bold")
         if dense:
-            write(1, above, short_verdict(row), ha="right", color=verdict_color(row))
+            write(1, above, short_verdict(row, metric), ha="right", color=verdict_color(row))
             continue
         write(0, y + 0.33, verdict_text(row, metric).replace("\n", ": "), color=verdict_color(row))
         if not np.isnan(row.published):
-            write(1, above, f"published*: {minus_text(row.published)}", ha="right", color=GREY)
+            write(1, above, f"published*: {published_text(row, metric)}", ha="right", color=GREY)
 
 
-def draw_published(frame: pd.DataFrame, ax: Axes, source: str) -> None:
+def draw_published(frame: pd.DataFrame, ax: Axes, metric: Metric, source: str) -> None:
     ax.set_facecolor(PALE)  # a separate gray axis, because they come from another setting
     ax.grid(visible=False)
     for y, row in enumerate(rows_of(frame)):
@@ -216,13 +222,15 @@ def draw_published(frame: pd.DataFrame, ax: Axes, source: str) -> None:
             continue
         ax.plot([row.published], [y], "s", color=GREY)
         above: dict[str, Any] = {"xytext": (0, 5), "textcoords": "offset points", "ha": "center"}
-        ax.annotate(minus_text(row.published), (row.published, y), size=current_style().small, color=GREY, **above)
+        text = published_text(row, metric)
+        ax.annotate(text, (row.published, y), size=current_style().small, color=GREY, **above)
     ax.margins(x=0.3)
     ax.xaxis.set_major_locator(MaxNLocator(3))
     ax.tick_params(axis="y", length=0, labelleft=False)
     # Aligned to the right edge: the layout leaves no room for a label wider than its panel.
     ax.set_xlabel(source, size=current_style().small, color=GREY, loc="right")
-    ax.set_title("published in\nanother setting (%)", size=current_style().small, color=GREY, loc="left")
+    unit = f" ({metric.unit.strip()})" if metric.unit else ""
+    ax.set_title(f"published in\nanother setting{unit}", size=current_style().small, color=GREY, loc="left")
 
 
 INTERVALS = FigureKind(draw)

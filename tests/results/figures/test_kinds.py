@@ -19,7 +19,7 @@ from results.figures.kinds import intervals
 from results.figures.page import wrap_text
 from results.statistics import best_sizes, scaling
 from results.store.schemas.metrics import metric_by_name
-from results.style import COLUMN, Style, use_style
+from results.style import COLUMN, FULL, Style, use_style
 from results.tables import study_table
 
 
@@ -36,6 +36,17 @@ def test_a_row_shows_the_table_s_numbers_and_published_ones_on_another_axis() ->
     assert [line.get_xdata()[0] for line in published.lines] == pytest.approx([61.382, 64.206, 64.001, 64.032])
     assert "another setting" in published.get_title(loc="left")
     assert min(min(line.get_xdata()) for line in ours.lines) > 65
+
+
+@pytest.mark.parametrize("width", [FULL, COLUMN])
+def test_published_losses_are_no_percentages(width: float) -> None:
+    published = {"none": 0.0412, "1d": 0.0342}
+    plan = synthetic.position(
+        metric="test_loss", published={f"position={name}": own for name, own in published.items()}
+    )
+    figure = draw_figure(synthetic.results(plan), width)
+    assert "0.0342" in words(figure)
+    assert "(%)" not in words(figure)
 
 
 def test_only_marks_that_are_drawn_are_explained() -> None:
