@@ -104,7 +104,7 @@ def verdict_text(verdict: str | None, missing: str) -> str:
 
 def row_verdict(row: Row, missing: str) -> str:
     """Return an arm's verdict in words, "stopped, not resolved" if a race stopped it so, or `missing`."""
-    stopped = "stopped, " if row.stopped and row.verdict == UNRESOLVED else ""
+    stopped = "stopped, " if row.stopped and (row.verdict or "").startswith(UNRESOLVED) else ""  # perhaps marked
     return stopped + verdict_text(row.verdict, missing)
 
 

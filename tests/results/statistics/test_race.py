@@ -111,6 +111,10 @@ def test_table_says_which_arm_stopped() -> None:
     text = layout.render(table(study), "md")
     assert "| stopped, not resolved |" in text
     assert f"the race saved {stopped.stopped} of 30 trials" in text.replace("\n", " ")
+    unfinished = seed_by_seed(ACCURACIES)
+    unfinished[2, 9] = np.nan
+    text = layout.render(table(raced(unfinished, margin=0.5), interim=True), "md")
+    assert "| stopped, not resolved (interim) |" in text
 
 
 def test_arm_that_stopped_is_neither_better_nor_equivalent() -> None:
