@@ -130,6 +130,8 @@ def power_of(profiles: Sequence[Profile], measured: SeedErrors) -> Growth | str:
         return f"fewer than {MIN_BUDGETS} budgets with a minimum among their sizes"
     if measured.seeds < scaling.MIN_SEEDS:
         return f"fewer than {scaling.MIN_SEEDS} seeds finished at all budgets"
+    if not (measured.means > 0).all():
+        return scaling.NO_LOGARITHM
     errors = np.vstack([measured.means, measured.drawn])
     ends = np.cumsum([len(profile.sizes) for profile in profiles])[:-1]
     parts = np.split(errors, ends, axis=1)

@@ -19,6 +19,7 @@ EXPONENTS = (0.01, 4.0)  # between which b is sought
 COARSE, FINE = 60, 12  # exponents tried on the whole range, and then around the best
 FURTHER = 4.0  # how far a law is drawn beyond the largest compute, as a multiple
 TAILS = (0.025, 0.975)
+NO_LOGARITHM = "an error is not above 0 in the seeds that finished at all sizes"
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,8 @@ class Law:
 def fit(measured: SeedErrors) -> Law | str:
     if len(np.unique(measured.compute)) < MIN_SIZES or measured.seeds < MIN_SEEDS:
         return f"fewer than {MIN_SEEDS} seeds with {MIN_SIZES} sizes"
+    if not (measured.means > 0).all():
+        return NO_LOGARITHM
     fitted = least_squares(measured.compute, measured.means[None], measured.means, lowest=0.0, rounds=10)
     if not fitted.falls[0]:
         return "the error does not fall with compute as a power"

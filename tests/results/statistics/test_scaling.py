@@ -77,6 +77,15 @@ def test_no_law_is_fitted_to_few_sizes_or_seeds_or_to_an_error_that_rises() -> N
     assert "does not fall" in str(scaling.fit(SeedErrors(COMPUTE, measured.errors[:, ::-1])))
 
 
+def test_no_law_is_fitted_to_an_error_of_0_in_the_seeds_that_all_sizes_have() -> None:
+    """Another seed of that size may have errors, so that its mean is above 0."""
+    measured = noisy(0.4, 0.3, 0.1)
+    measured.errors[:, -1] = 0.0
+    assert scaling.fit(measured) == scaling.NO_LOGARITHM
+    profile = Profile([], COMPUTE, measured)
+    assert best_sizes.power_of([profile] * 3, measured) == scaling.NO_LOGARITHM
+
+
 def test_seeds_are_drawn_whole_and_an_interval_of_a_mean_is_its_t_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scaling, "DRAWS", 50_000)
     seed = np.array([0.97, 1.01, 1.0, 1.03, 0.99])
