@@ -129,7 +129,10 @@ def tuned_arms_only(study: StudyResults) -> StudyResults:
         return study
     arms = [arm for arm in whole.plan.arms if arm.name in choices]
     curves = {name: values for name, values in study.plan.curves.items() if name not in study.plan.tune}
-    plan = whole.plan.model_copy(update={"arms": arms, "curves": curves, "tune": {}, "tuned": []})
+    tuned = {point: entry.name for entry in study.plan.tuned for point in entry.points}
+    baseline = tuned.get(study.plan.baseline, study.plan.baseline)
+    changed = {"arms": arms, "curves": curves, "baseline": baseline, "tune": {}, "tuned": []}
+    plan = whole.plan.model_copy(update=changed)
     columns = {}
     for name, values in whole.columns.items():
         columns[name] = list(itertools.compress(values, map(choices.__contains__, whole.columns["arm"])))

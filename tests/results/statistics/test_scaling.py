@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import synthetic
-from figure_studies import at_equal_compute, complete
+from figure_studies import at_equal_compute, complete, draw_figure
 from scipy import stats
 from scipy.optimize import curve_fit
 
@@ -192,3 +192,11 @@ def test_a_size_without_error_is_left_out_of_the_fits_by_name() -> None:
     note = "left out of the fits over compute, as an error of 0 has no logarithm: "
     assert note + name in study_table.table(perfect).notes
     assert not any(text.startswith(note) for text in study_table.table(study).notes)
+
+
+@pytest.mark.parametrize("kind", ["isoflop", "families"])
+def test_a_tuned_study_has_a_table_and_figure_of_fits(kind: str) -> None:
+    """Its baseline is an arm of the grid, and the fits have the arms at their tuned values."""
+    study = synthetic.results(synthetic.tuned_pooling(figure=kind))
+    assert "pool=gap,lr=tuned" in layout.render(study_table.table(study), "md")
+    assert draw_figure(study).axes
