@@ -145,8 +145,9 @@ def test_patch_dropout_leaves_the_others_in_order(rate: float) -> None:
 
 
 @pytest.mark.slow
-def test_noise_compiles() -> None:
-    model, gradients = noisy_model(), []
+@pytest.mark.parametrize("patch_dropout", [0.0, 0.5])
+def test_noise_compiles(patch_dropout: float) -> None:
+    model, gradients = noisy_model(patch_dropout=patch_dropout), []
     for run in (model, torch.compile(model, backend="aot_eager", fullgraph=True)):
         loss = run(torch.ones(4, 1, 8, 8), keys(4)).square().sum()
         gradients.append(torch.autograd.grad(loss, list(model.parameters()), allow_unused=True))

@@ -11,6 +11,7 @@ from vitcore.keyed_random import RngKeys, bits, keep_mask, site_code
 from vitcore.settings import Settings
 
 Noise = Callable[[Tensor, RngKeys], Tensor]
+PATCHES = site_code("patches")  # a constant, because torch.compile cannot trace a hash
 
 
 def dropout(rate: float, site: str) -> Noise:
@@ -72,6 +73,6 @@ class PatchDropout(nn.Module):
             return x
         assert rng_keys is not None, "patch dropout in training needs the images' keys"
         stay = max(1, int(x.shape[1] * (1 - self.rate)))  # rounded as in timm
-        order = bits(rng_keys, site_code("patches"), x.shape[1]).argsort(dim=1, stable=True)
+        order = bits(rng_keys, PATCHES, x.shape[1]).argsort(dim=1, stable=True)
         kept = order[:, :stay].sort(dim=1).values
         return x.take_along_dim(kept[..., None], dim=1)
