@@ -204,9 +204,9 @@ def refuse_table(path: Path, plan: Plan) -> None:
 
 
 def refuse_code(plan: Plan, saved: Plan | None) -> None:
-    """Raise ValueError if a plan trains code that no plan of this run directory does. saved: the plan of its name."""
+    """Raise ValueError if code of the plan's would be imported to check ids. saved: this run directory's plan."""
     kind, known = (each.trainable.partition(" ")[0] if each else "" for each in (plan, saved))
-    if kind not in ("", VIT, known):
+    if kind not in ("", VIT, "command", known):
         raise ValueError(
             f"{plan.name} trains code of its authors: read it, and plan it here first "
             "(ablate run STUDY --recipe FILE --plan-only)"

@@ -114,6 +114,7 @@ run s.yaml --recipe {0}.yaml --runs {0} --seeds 1 --jobs 1
 status s --runs {0}
 logs s --runs {0}
 export --runs {0} --out {0}.parquet
+run s.yaml --recipe f.yaml --runs merged --plan-only
 import {0}.parquet --runs merged
 plan s.yaml --recipe {0}.yaml --from {0}.parquet
 run s.yaml --recipe {0}.yaml --runs taken --seeds 1 --from {0}
