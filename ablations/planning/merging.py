@@ -205,7 +205,8 @@ def refuse_table(path: Path, plan: Plan) -> None:
 
 def refuse_code(plan: Plan, saved: Plan | None) -> None:
     """Raise ValueError if code of the plan's would be imported to check ids. saved: this run directory's plan."""
-    kind, known = (each.trainable.partition(" ")[0] if each else "" for each in (plan, saved))
+    kind = plan.trainable.partition(" ")[0]
+    known = saved.trainable.partition(" ")[0] if saved else ""
     if kind not in ("", VIT, "command", known):
         raise ValueError(
             f"{plan.name} trains code of its authors: read it, and plan it here first "
@@ -339,6 +340,6 @@ def recorded_trial(source: Path, job: Job, read: Record) -> ForeignTrial:
 
 def take(offer: Offer, runs: Path) -> None:
     origin = source_name(offer.source)
-    write_declared(runs, offer.declarations, offer.seals)  # first: they are those of trials that are taken
+    write_declared(runs, offer.declarations, offer.seals)  # first: the next run takes no trial that has a result
     for trial in offer.trials:
         trial.write(runs, origin, offer.settings[trial.id])

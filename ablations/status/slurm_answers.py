@@ -151,8 +151,9 @@ def how_tasks_ended(campaign: Campaign) -> str | None:
     if past is None:
         return None
     ends = [*dict.fromkeys(map(end_text, past))]
-    if len(ends) > MOST_ENDS:
-        ends[MOST_ENDS:] = [f"and {len(ends) - MOST_ENDS} more"]
+    more = len(ends) - MOST_ENDS
+    if more > 0:
+        ends = [*ends[:MOST_ENDS], f"and {more} more"]
     return "; ".join(ends) or NOT_QUEUED
 
 

@@ -84,13 +84,14 @@ class OtherImages(Eval):
     def on_other_data(self, model: Model, trained: Data, data_dir: Path | None) -> Computed:
         config = model.config
         test_set = find_test_set(self.data, data_dir)
-        classes = test_set.trained_labels(describe(config.data, data_dir), f"eval test@{self.data}")
+        own = describe(config.data, data_dir)
+        classes = test_set.trained_labels(own, f"eval test@{self.data}")
         fingerprint = test_set.fingerprint()
-        if fingerprint == describe(config.data, data_dir).fingerprint:  # of which the trial has trained on the others
+        if fingerprint == own.fingerprint:  # the trial has trained on the other images of this data
             images = trained.test
         else:
             images = test_set.load(config.image_shape, config.channels).to(trained.mean.device)
-        rescaled = trained.with_levels(describe(config.data, data_dir).levels, test_set.levels)
+        rescaled = trained.with_levels(own.levels, test_set.levels)
         logits = batch_outputs(model, config, rescaled, images)[:, classes]  # (n, classes of the dataset)
         details = {"images": len(images), "classes": len(classes), "data_sha256": sha256_of(fingerprint)}
         if test_set.label_sets is None:
