@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 from results import store
-from results.store.schemas import Fact
+from results.store.schemas.base import Fact
 
 HOME = Path(__file__).parents[1]
 PACKAGES = ("ablations", "commonfloor", "results", "slurm", "vitcore")

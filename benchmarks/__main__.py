@@ -9,7 +9,7 @@ from ablations.study.strict_yaml import assignment
 from benchmarks import loop, startup, step
 from benchmarks.process import Source
 from benchmarks.result import Result
-from results.store.schemas import Settings
+from results.store.schemas.base import Settings
 from vitcore.config import Config, merge
 from vitcore.runtime.device import require_gpu
 

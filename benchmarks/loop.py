@@ -30,7 +30,7 @@ from benchmarks.rivals import CHECKED, checked_sides, sensitive_config
 from benchmarks.timing import Call, interleaved_seconds, ratios, spread
 from commonfloor.options import ConfigError
 from results import store
-from results.store.schemas import Settings
+from results.store.schemas.base import Settings
 from results.units import amount_text
 from vitcore.config import Config, merge
 from vitcore.data.pack import find_pack

@@ -25,9 +25,12 @@ from results.store import ledger, seals
 from results.store.contents import parse_json
 from results.store.eval_files import Inspection, pack_inspection, unpack_inspection
 from results.store.record import FAULTS, Record, is_correctness
-from results.store.schemas import Declaration, EvalSummary, Plain, Plan, Schema, Seal, Settings, validated
-from results.store.schemas.base import Sha256, TrialId
+from results.store.schemas.base import Plain, Schema, Settings, Sha256, TrialId, validated
+from results.store.schemas.declarations import Declaration
 from results.store.schemas.metrics import AXES, MEASURES
+from results.store.schemas.plans import Plan
+from results.store.schemas.seals import Seal
+from results.store.schemas.trials import EvalSummary
 from results.study_results import TEXTS, StudyResults, assemble, rows_of
 from results.tables import formats
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from results.store.schemas import Metric, Plan, Schema
+from results.store.schemas.base import Schema
+from results.store.schemas.metrics import Metric
+from results.store.schemas.plans import Plan
 from results.style import current_style
 
 Interval = tuple[float, float]

@@ -23,7 +23,8 @@ from results.records import VERDICT_TEXT, Claim, Table, with_labels
 from results.statistics.race import STOPPED, with_stops
 from results.store import seals
 from results.store.eval_files import Inspection
-from results.store.schemas import Asked, Metric, Plan
+from results.store.schemas.metrics import Metric
+from results.store.schemas.plans import Asked, Plan
 from results.study_results import StudyResults, rows_of
 from results.style import COLUMN, FULL
 from results.tables import layout, sentences, study_table, trial_notes

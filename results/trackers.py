@@ -18,7 +18,8 @@ from urllib.parse import quote
 
 from commonfloor.files import open_no_follow, read_bytes
 from results import store
-from results.store.schemas import Plan, Settings
+from results.store.schemas.base import Settings
+from results.store.schemas.plans import Plan
 from results.study_results import StudyResults, load_plans
 
 MIRROR_SECONDS = 10.0  # between two writes of curves while trials run

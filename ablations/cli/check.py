@@ -32,7 +32,8 @@ from ablations.study.reading import kind_of, read_recipe, read_study
 from ablations.study.recipe import Recipe
 from ablations.trainables.trainable import find
 from commonfloor.messages import joined_names
-from results.store.schemas import Plan, Settings
+from results.store.schemas.base import Settings
+from results.store.schemas.plans import Plan
 from results.tables.formats import Cell, Grid, markdown
 
 UNDECLARED = "arms were not probed: to see that the seed and all settings count, add `probe: {steps: 20}` to the recipe"

@@ -23,9 +23,8 @@ from ablations.study.reading import read_recipe
 from results.statistics.intervals import Estimate
 from results.store import gate_files
 from results.store.gate_files import Proposed, Stream
-from results.store.schemas import Metric
 from results.store.schemas.gates import Proposal
-from results.store.schemas.metrics import margin_text
+from results.store.schemas.metrics import Metric, margin_text
 from results.units import amount_text
 
 STATUSES = {"keep": 0, "reject": 1, "more": 3}

@@ -25,7 +25,7 @@ from ablations.trainables.vit.image_folders.choices import Choice
 from ablations.trainables.vit.image_folders.survey import Survey, survey
 from commonfloor.files import write_bytes
 from results import store
-from results.store.schemas import Settings
+from results.store.schemas.base import Settings
 
 SHORTER = 4  # the steps of the recipe divided by the steps of a trial of --tune
 LEAST_STEPS = 100

@@ -26,7 +26,7 @@ from results import export, store
 from results.figures import inspection as drawing
 from results.store import eval_files, plan_files
 from results.store.eval_files import Inspection
-from results.store.schemas import Plan
+from results.store.schemas.plans import Plan
 from results.tables import formats
 from results.units import amount_text
 

@@ -39,7 +39,8 @@ from results.figures import study_figure
 from results.load import load_studies
 from results.report import publish, rerun_command
 from results.store import seals
-from results.store.schemas import Plan, Settings
+from results.store.schemas.base import Settings
+from results.store.schemas.plans import Plan
 from results.study_results import load_plans
 from results.trackers import mirroring
 from results.units import amount_text, duration_text

@@ -28,7 +28,8 @@ from ablations.trainables.trainable import find
 from commonfloor.files import refuse_links
 from results import store
 from results.store import eval_files, gate_files, lease, plan_files
-from results.store.schemas import Environment, Plan
+from results.store.schemas.plans import Plan
+from results.store.schemas.trials import Environment
 
 NO_LOG = "no log yet: its job has not started, or ended before it could write (`ablate status`)"
 

@@ -26,7 +26,7 @@ from ablations.execution.progress import Live, stderr_console
 from ablations.execution.race import Races
 from ablations.jobs import Job, jobs
 from results import store
-from results.store.schemas import Plan
+from results.store.schemas.plans import Plan
 from results.units import amount_text
 
 MANY = 3  # maximum number of failed trials that are named one by one

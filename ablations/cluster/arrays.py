@@ -25,7 +25,8 @@ from ablations.faults import MACHINE
 from ablations.output import log_end
 from results import store
 from results.store import eval_files
-from results.store.schemas import Environment, Failure, GaveUp, Intent, Result
+from results.store.schemas.submissions import GaveUp, Intent
+from results.store.schemas.trials import Environment, Failure, Result
 from slurm import arrays as slurm_arrays
 from slurm import queue
 from slurm.arrays import JobArray, job_name

@@ -31,7 +31,9 @@ from ablations.study.naming import ALL_ARMS
 from commonfloor.files import refuse_links
 from results import store
 from results.store import lease
-from results.store.schemas import AnySchema, Plan, Private, Submission
+from results.store.schemas.base import AnySchema
+from results.store.schemas.plans import Plan
+from results.store.schemas.submissions import Private, Submission
 from slurm.profile import Profile
 
 PREFIX = "ablate"

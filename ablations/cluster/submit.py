@@ -27,7 +27,7 @@ from ablations.planning import estimate
 from ablations.study import strict_yaml
 from results import store
 from results.store import lease
-from results.store.schemas import Plan
+from results.store.schemas.plans import Plan
 from results.units import amount_text
 from slurm import arrays as slurm_arrays
 from slurm import preflight as slurm_preflight

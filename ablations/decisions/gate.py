@@ -27,8 +27,10 @@ from results.store import gate_files
 from results.store.contents import timestamp
 from results.store.gate_files import Proposed, Stream
 from results.store.record import FOR_TABLES
-from results.store.schemas import Metric, Plan, Settings
+from results.store.schemas.base import Settings
 from results.store.schemas.gates import GateLook, GateSide, Proposal
+from results.store.schemas.metrics import Metric
+from results.store.schemas.plans import Plan
 from results.study_results import StudyResults, load_plans
 
 CODE_FOLDER = "code"  # in the run directory: the files of revisions

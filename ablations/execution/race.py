@@ -7,7 +7,7 @@ from pathlib import Path
 from ablations.jobs import Job, jobs
 from ablations.study.naming import ALL_ARMS
 from results.store import ledger
-from results.store.schemas import Plan
+from results.store.schemas.plans import Plan
 
 NO_CHILD = "by the race, as no arm that starts from it goes on"
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from results import store
 from results.store import lease
-from results.store.schemas import AnySchema, Environment, Failure
+from results.store.schemas.base import AnySchema
+from results.store.schemas.trials import Environment, Failure
 
 WITHOUT_PROGRESS = 3  # maximum attempts that machine faults end without a newer checkpoint
 EXCEPTIONS = 3  # maximum attempts that end with different exceptions

@@ -29,7 +29,8 @@ from commonfloor.files import FULL, Patience
 from commonfloor.messages import reason_with_file
 from results import store
 from results.store import eval_files, lease
-from results.store.schemas import Environment, Settings, validated
+from results.store.schemas.base import Settings, validated
+from results.store.schemas.trials import Environment
 
 BEAT_SECONDS = 5.0  # between heartbeats
 REPORT_SECONDS = 0.5

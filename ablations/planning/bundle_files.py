@@ -14,7 +14,7 @@ from pathlib import Path
 from commonfloor.files import Broken, read_bytes, refuse_links, safe_name
 from commonfloor.messages import listed, reason
 from results.store import seals
-from results.store.schemas import Seal
+from results.store.schemas.seals import Seal
 
 SUMS, RESULTS = "SHA256SUMS", "results.parquet"
 ZIP = ".zip"

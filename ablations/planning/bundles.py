@@ -27,7 +27,8 @@ from results import export, report
 from results.store import seals
 from results.store.eval_files import Inspection
 from results.store.record import THEN
-from results.store.schemas import Asked, Plan, Seal
+from results.store.schemas.plans import Asked, Plan
+from results.store.schemas.seals import Seal
 from results.study_results import StudyResults
 from results.tables import seal_notes, sentences, study_table
 

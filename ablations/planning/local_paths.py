@@ -9,7 +9,8 @@ from typing import Any
 from ablations.trainables.trainable import DESCRIBED, find
 from ablations.trainables.user_code import UserCode
 from commonfloor.messages import listed
-from results.store.schemas import Plan, Schema
+from results.store.schemas.base import Schema
+from results.store.schemas.plans import Plan
 
 # The folders of an absolute path. A URL is none, as two slashes follow its colon.
 FOLDERS = re.compile(r"(?<![\w./~-])(?:~|/(?!/)[^/\s'\"<>,;:()|\\]+)/(?:[^/\s'\"<>,;:()|\\]+/)*")

@@ -17,8 +17,12 @@ from commonfloor.files import read_bytes
 from results import export, store
 from results.store import eval_files, lease, ledger, record, seals
 from results.store.record import NAMED, Correct, Record
-from results.store.schemas import Declaration, EvalSummary, Plan, Seal, Settings
+from results.store.schemas.base import Settings
+from results.store.schemas.declarations import Declaration
 from results.store.schemas.metrics import MEASURES
+from results.store.schemas.plans import Plan
+from results.store.schemas.seals import Seal
+from results.store.schemas.trials import EvalSummary
 from results.study_results import NO_METRICS, TEXTS, StudyResults
 from results.units import amount_text
 

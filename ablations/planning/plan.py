@@ -9,10 +9,14 @@ from ablations.study.design import Design
 from ablations.study.naming import assignments
 from ablations.trainables.trainable import LINKS, Trainable, trial_ids
 from results.records import claimed_arms
-from results.store import schemas
 from results.store.plan_files import learned_settings, parent_setting
-from results.store.schemas import Entry, Interaction, Plan, PlannedData, PlannedTrial, Settings, Tuned
-from results.store.schemas.metrics import margin_text
+from results.store.schemas.base import Settings
+from results.store.schemas.entries import Arm as PlannedArm
+from results.store.schemas.entries import Entry, LaterDifference, PlannedData, PlannedTrial
+from results.store.schemas.entries import Stage as PlannedStage
+from results.store.schemas.metrics import Metric, margin_text
+from results.store.schemas.plans import Interaction, Plan, Tuned
+from results.store.schemas.stated import Expected, StatedCost, StatedSpread
 
 
 def build(design: Design, seeds: Sequence[int]) -> Plan:
@@ -99,14 +103,14 @@ def summary(design: Design) -> str:
     return text
 
 
-def declared_metrics(design: Design) -> list[schemas.Metric]:
+def declared_metrics(design: Design) -> list[Metric]:
     metrics = design.trainable.metrics([arm.config for arm in design.arms])
     for name in design.required_evals:
         metrics += design.trainable.metrics_of(name)
     return metrics
 
 
-def contrasts(entries: Sequence[schemas.Arm | Tuned]) -> int:
+def contrasts(entries: Sequence[PlannedArm | Tuned]) -> int:
     return sum(entry.name != entry.baseline for entry in entries)
 
 
@@ -127,7 +131,7 @@ def margin_notes(design: Design, data: str) -> list[str]:
     ]
 
 
-def stated_spread(design: Design, departed: Settings) -> schemas.StatedSpread | None:
+def stated_spread(design: Design, departed: Settings) -> StatedSpread | None:
     """Return the spread that the recipe states, for its own config only. A factor's value hardly changes it."""
     is_other_config = departed.keys() - design.factors.keys() - design.curves.keys()
     if is_other_config or learned_settings(design.overrides, design.recipe.train) or design.study.stages:
@@ -135,7 +139,7 @@ def stated_spread(design: Design, departed: Settings) -> schemas.StatedSpread | 
     return design.applicable_recipe.spread
 
 
-def expected_results(design: Design, departed: Settings) -> list[schemas.Expected]:
+def expected_results(design: Design, departed: Settings) -> list[Expected]:
     """Return what the recipe states for exactly these overrides, unless there are stages or other `departures`."""
     overrides = learned_settings(design.overrides, design.recipe.train)
     shorthands = design.trainable.shorthands
@@ -144,15 +148,15 @@ def expected_results(design: Design, departed: Settings) -> list[schemas.Expecte
     return [stated for stated in design.applicable_recipe.expected if stated.settings == overrides]
 
 
-def stated_cost(design: Design) -> schemas.StatedCost | None:
+def stated_cost(design: Design) -> StatedCost | None:
     recipe, trainable = design.applicable_recipe, design.trainable
     if not recipe.cost:
         return None
     config = trainable.resolve(recipe.config)
-    return schemas.StatedCost(work=trainable.work(config, trainable.describe(config).get("flops")), **recipe.cost)
+    return StatedCost(work=trainable.work(config, trainable.describe(config).get("flops")), **recipe.cost)
 
 
-def later_difference(design: Design, arm: Arm, baseline: Arm) -> schemas.LaterDifference | None:
+def later_difference(design: Design, arm: Arm, baseline: Arm) -> LaterDifference | None:
     """Return the difference that the recipe states for an arm after twice the steps, or None if it does not apply."""
     stated, study = design.applicable_recipe.at_twice_the_steps, design.study
     if stated is None or design.metric != stated.metric or study.budget != "steps":
@@ -173,13 +177,13 @@ def description(trainable: Trainable, name: str, settings: Settings) -> Settings
         raise ValueError(f"arm {name} cannot be built: {type(error).__name__}: {error}") from error
 
 
-def stage_entries(design: Design, seeds: Sequence[int]) -> dict[str, schemas.Stage]:
-    entries: dict[str, schemas.Stage] = {}
+def stage_entries(design: Design, seeds: Sequence[int]) -> dict[str, PlannedStage]:
+    entries: dict[str, PlannedStage] = {}
     for stage in itertools.chain.from_iterable(reversed(arm.lineage) for arm in design.arms):
         if stage.name not in entries:
             described = description(design.trainable, stage.name, stage.config)
             described.pop("train_flops", None)
-            entries[stage.name] = schemas.Stage(
+            entries[stage.name] = PlannedStage(
                 name=stage.name,
                 stage=stage.stage,
                 parent=stage.parent_name,
@@ -194,10 +198,10 @@ def stage_entries(design: Design, seeds: Sequence[int]) -> dict[str, schemas.Sta
 
 
 def arm_entry(
-    design: Design, arm: Arm, baseline: Arm, seeds: Sequence[int], stages: Mapping[str, schemas.Stage]
-) -> schemas.Arm:
+    design: Design, arm: Arm, baseline: Arm, seeds: Sequence[int], stages: Mapping[str, PlannedStage]
+) -> PlannedArm:
     notes = arm.footnotes(baseline, design.study.budget)
-    entry = schemas.Arm(
+    entry = PlannedArm(
         name=arm.name,
         baseline=arm.baseline,
         change=arm.change.name,

@@ -16,8 +16,8 @@ from results.statistics import intervals, looks, tuning
 from results.statistics.contrast import Measured, difference, samples_by_arm
 from results.statistics.power import MOST_SEEDS, PlannedTest
 from results.store import ledger
-from results.store.schemas import Metric, Plan
-from results.store.schemas.metrics import margin_at, margin_text, too_wide
+from results.store.schemas.metrics import Metric, margin_at, margin_text, too_wide
+from results.store.schemas.plans import Plan
 from results.study_results import StudyResults
 
 POINTS = (0.01, 0.005)  # differences of accuracy: 1 and 0.5 points

@@ -6,7 +6,8 @@ from ablations.trainables.trainable import find
 from commonfloor.files import refuse_links
 from results import store
 from results.store import lease, ledger
-from results.store.schemas import Plan, Settings
+from results.store.schemas.base import Settings
+from results.store.schemas.plans import Plan
 
 
 def saved_plan(runs: Path, plan_name: str) -> Plan | None:

@@ -15,7 +15,8 @@ from commonfloor.messages import listed
 from results import store
 from results.statistics import verdict
 from results.store import ledger, seals
-from results.store.schemas import Plan, Seal, SealedCode
+from results.store.schemas.plans import Plan
+from results.store.schemas.seals import Seal, SealedCode
 from results.units import amount_text
 
 

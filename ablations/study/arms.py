@@ -10,7 +10,7 @@ from typing import Any
 
 from ablations.study.naming import assignments
 from ablations.trainables.trainable import Compared, Trainable, arm_key, trial_id
-from results.store.schemas import Settings
+from results.store.schemas.base import Settings
 
 Values = dict[str, Any]
 

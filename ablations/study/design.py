@@ -15,8 +15,8 @@ from ablations.study.study import AXIS_INDEX, RECIPE_ARM, Axis, Study, without_r
 from ablations.trainables.trainable import LINKS, Trainable, arm_key, find
 from commonfloor.messages import joined_names, unknown_key
 from results.records import parse_claim
-from results.store.schemas import Metric, Settings
-from results.store.schemas.metrics import metric_by_name
+from results.store.schemas.base import Settings
+from results.store.schemas.metrics import Metric, metric_by_name
 
 
 @dataclass(frozen=True)

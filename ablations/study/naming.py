@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from results.store.plan_files import learned_settings
-from results.store.schemas import Plan
+from results.store.schemas.plans import Plan
 
 HERE = Path(__file__).parents[1]
 ALL_ARMS = ("*",)

@@ -29,7 +29,7 @@ from ablations.trainables.user_code import Description, Failed, UserCode, checke
 from commonfloor.messages import joined_names, reason, unknown_key
 from commonfloor.options import Options, explain
 from results import store
-from results.store.schemas import Settings
+from results.store.schemas.base import Settings
 
 if TYPE_CHECKING:
     import numpy as np

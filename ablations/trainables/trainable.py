@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ablations.faults import Fault
 from results import store
-from results.store.schemas import Fact, Metric, PlannedData, Settings, Split
+from results.store.schemas.base import Fact, Settings
+from results.store.schemas.entries import PlannedData, Split
+from results.store.schemas.metrics import Metric
 
 if TYPE_CHECKING:
     import numpy as np

@@ -20,12 +20,13 @@ from ablations.trainables.trainable import Resources, Trainable, TrainingContext
 from commonfloor.messages import listed
 from commonfloor.options import Options, explain
 from results.store import is_run_directory
-from results.store.schemas import Fact, Metric, Settings
+from results.store.schemas.base import Fact, Settings
 from results.store.schemas.metrics import (
     ACCURACY,
     EXACT,
     MEASURES,
     PER_IMAGE,
+    Metric,
     is_share_right,
     metric_by_name,
     share_right,

@@ -7,8 +7,8 @@ from results import units
 from results.comparison.testing import IDENTICAL
 from results.records import ComparedRow, Comparison, Contents, PublishedClaim, Reached, as_json
 from results.statistics import verdict
-from results.store.schemas import Metric, Plain
-from results.store.schemas.metrics import margin_bound, share_text
+from results.store.schemas.base import Plain
+from results.store.schemas.metrics import Metric, margin_bound, share_text
 from results.tables import cell_text, formats, layout, sentences
 from results.tables.formats import Cell, Grid
 

@@ -20,8 +20,8 @@ from results.statistics.intervals import Estimate, Interval, Ratio
 from results.statistics.looks import Look
 from results.statistics.race import with_stops
 from results.statistics.verdict import Tie
-from results.store.schemas import Metric, Plan
-from results.store.schemas.metrics import margin_bound, margin_text, too_wide
+from results.store.schemas.metrics import Metric, margin_bound, margin_text, too_wide
+from results.store.schemas.plans import Plan
 from results.study_results import StudyResults
 from results.tables import study_table
 

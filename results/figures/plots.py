@@ -17,7 +17,7 @@ from matplotlib.transforms import ScaledTranslation, Transform, blended_transfor
 from results.figures.frame import is_number, metric_label, rows_of
 from results.figures.page import DASHES, FAINT, GREY, MARKERS, UNCLIPPED, wrap_text
 from results.statistics.verdict import RESOLVED
-from results.store.schemas import Metric
+from results.store.schemas.metrics import Metric
 from results.style import current_style
 
 FLOPS_UNITS = {1e15: "PFLOPs", 1e12: "TFLOPs", 1e9: "GFLOPs", 1e6: "MFLOPs", 1e3: "kFLOPs", 1.0: "FLOPs"}

@@ -12,7 +12,7 @@ from results.figures.kinds import curves
 from results.figures.page import apply_style, compose, file_content
 from results.records import Table
 from results.statistics import tuning
-from results.store.schemas import Plan
+from results.store.schemas.plans import Plan
 from results.study_results import StudyResults
 from results.style import current_style
 from results.tables.sentences import setting_parts

@@ -18,7 +18,9 @@ from results.statistics.looks import Look
 from results.statistics.tuned_pairs import Pair
 from results.statistics.tuning import PointChoice
 from results.statistics.verdict import Tie
-from results.store.schemas import Arm, EvalSummary, Plan
+from results.store.schemas.entries import Arm
+from results.store.schemas.plans import Plan
+from results.store.schemas.trials import EvalSummary
 from results.study_results import StudyResults, collapsed_seeds
 
 FEWEST_PAIRS = 3  # of two, any correlation is 1 or -1

@@ -18,7 +18,7 @@ from results.statistics.arms import ArmResults, Contrast, adjusted, pair_of
 from results.statistics.contrast import Measured, Sample, difference
 from results.statistics.intervals import Estimate
 from results.statistics.verdict import RESOLVED, is_significant
-from results.store.schemas import Interaction, Plan
+from results.store.schemas.plans import Interaction, Plan
 
 POSITIVE, NEGATIVE = "positive", "negative"
 

@@ -11,8 +11,7 @@ import numpy as np
 from results.statistics import intervals
 from results.statistics.intervals import Estimate
 from results.store.record import Correct
-from results.store.schemas import Metric
-from results.store.schemas.metrics import is_of_other_images, is_share_right
+from results.store.schemas.metrics import Metric, is_of_other_images, is_share_right
 from results.study_results import StudyResults
 
 

@@ -12,8 +12,8 @@ from results.statistics.arms import ArmResults, Contrast
 from results.statistics.contrast import difference
 from results.statistics.intervals import Interval
 from results.statistics.secondary import SecondaryMetric
-from results.store.schemas import Plan
 from results.store.schemas.metrics import EXACT
+from results.store.schemas.plans import Plan
 
 
 def dominating_arms(

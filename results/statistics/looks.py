@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 from results.statistics.contrast import Measured
 from results.statistics.intervals import Estimate
-from results.store.schemas import Arm, Declaration, Plan
+from results.store.schemas.declarations import Declaration
+from results.store.schemas.entries import Arm
+from results.store.schemas.plans import Plan
 
 Trials = frozenset[str]  # the trials of one seed of a contrast, by id
 Seeds = frozenset[int]

@@ -24,7 +24,7 @@ from results.statistics import looks
 from results.statistics.contrast import Measured, difference, samples_by_arm
 from results.statistics.intervals import Estimate, t_quantile
 from results.statistics.verdict import ALPHA
-from results.store.schemas import Plan
+from results.store.schemas.plans import Plan
 from results.study_results import StudyResults, load_plans, rows_of
 from results.units import amount_text
 

@@ -11,8 +11,8 @@ from results.statistics import contrast, verdict
 from results.statistics.arms import ArmResults, Contrast, families, pair_of
 from results.statistics.contrast import Sample
 from results.statistics.verdict import RESOLVED
-from results.store.schemas import Metric, Plan
-from results.store.schemas.metrics import EXACT
+from results.store.schemas.metrics import EXACT, Metric
+from results.store.schemas.plans import Plan
 from results.study_results import StudyResults
 
 

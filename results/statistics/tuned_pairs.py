@@ -13,8 +13,8 @@ from results.statistics import looks
 from results.statistics.contrast import DataAverage, Measured, Sample, Unpaired, difference
 from results.statistics.intervals import AtLevel, Estimate, Ratio
 from results.statistics.verdict import Tie
-from results.store.schemas import Plan
 from results.store.schemas.metrics import margin_bound, margin_text, too_wide
+from results.store.schemas.plans import Plan
 
 TESTED = attrgetter("tested")
 MEAN = attrgetter("mean")  # on these test images

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from results.statistics import intervals
-from results.store.schemas import Metric, Tuned
+from results.store.schemas.metrics import Metric
+from results.store.schemas.plans import Tuned
 from results.study_results import StudyResults, fallen_seeds
 
 LARGEST_RATIO = 10  # of an advised value to the end of the grid, either way

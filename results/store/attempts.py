@@ -11,7 +11,8 @@ from commonfloor.files import Broken, Patience, append, forget_missing, read_byt
 from results.store import lease
 from results.store.contents import SCHEMA, checksum, npz_bytes, write_json
 from results.store.plan_files import make_run_directory
-from results.store.schemas import Fact, Facts, MetricsLine
+from results.store.schemas.base import Fact, Facts
+from results.store.schemas.trials import MetricsLine
 from results.store.trials import CONFIG, Trial, checkpoint_name, checkpoint_step, prune_checkpoints, read_metrics
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class Attempt:
         self.patience(lambda: write_bytes(self.path / "correct.npz", content))
 
     def publish(self, result: Mapping[str, object]) -> None:
-        """Publish the result and remove the checkpoints. result: the fields of schemas.Result that training knows.
+        """Publish the result and remove the checkpoints. result: the fields of `Result` that training knows.
 
         Raises Superseded if a newer attempt or a result exists, and ValueError afterwards if a folder is a symbolic
         link.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from commonfloor.files import LARGEST, Broken, read_bytes, write_bytes
-from results.store.schemas import AnySchema, validated
+from results.store.schemas.base import AnySchema, validated
 
 if TYPE_CHECKING:
     import numpy as np

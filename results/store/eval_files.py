@@ -22,7 +22,9 @@ from commonfloor.files import read_bytes, safe_name
 from results import store
 from results.store import Broken, Trial
 from results.store.contents import npz_bytes, parse_json, parse_npz, read_sealed
-from results.store.schemas import Eval, EvalSummary, Failure, Plan, Result, Settings
+from results.store.schemas.base import Settings
+from results.store.schemas.plans import Plan
+from results.store.schemas.trials import Eval, EvalSummary, Failure, Result
 from results.store.trials import read_failure
 
 if TYPE_CHECKING:
@@ -62,7 +64,7 @@ def read_arrays(trial: Trial, result: Eval) -> "dict[str, np.ndarray]":
 def write(trial: Trial, name: str, weights_sha256: str, content: Settings, arrays: Arrays | None = None) -> None:
     """Write an eval, arrays first, and remove its earlier failure and its count of starts.
 
-    content: fields of schemas.Eval, at least metrics and notes. Raises ValueError if a folder is a symbolic link.
+    content: fields of `Eval`, at least metrics and notes. Raises ValueError if a folder is a symbolic link.
     """
     trial.ensure_no_links()
     plain = {"schema": store.SCHEMA, "id": trial.id, "name": name, "weights_sha256": weights_sha256, **content}

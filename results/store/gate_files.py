@@ -15,8 +15,8 @@ from commonfloor.files import Broken, refuse_links
 from results.store import lease
 from results.store.contents import SCHEMA, NewerSchema, checksum, read_sealed, write_json
 from results.store.plan_files import make_run_directory, sorted_paths
-from results.store.schemas import Plan
 from results.store.schemas.gates import GateLook, GateSide, Proposal
+from results.store.schemas.plans import Plan
 
 FOLDER = "gates"
 Record = TypeVar("Record", Proposal, GateLook)

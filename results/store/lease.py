@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from results.store import contents
-from results.store.schemas import Lease
+from results.store.schemas.trials import Lease
 
 HEARTBEAT_SECONDS = 15.0
 DEAD_SECONDS = 60.0

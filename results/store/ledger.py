@@ -1,6 +1,6 @@
 """The ledger of a run directory: what plans declared, and when, in files that outlive the plans.
 
-    runs/ledger/<first digits of the file's SHA-256>.json   a declaration (schemas.Declaration), never changed
+    runs/ledger/<first digits of the file's SHA-256>.json   a declaration (`Declaration`), never changed
 
 A declaration is known by the ids of its trials, so other plans over the same trials inherit it, whatever their names.
 """
@@ -16,7 +16,8 @@ from typing import Any
 from commonfloor.files import Broken, read_bytes, refuse_links, write_bytes
 from results.store.contents import SCHEMA, NewerSchema, json_bytes, parse, read
 from results.store.plan_files import read_plan, sorted_paths
-from results.store.schemas import Declaration, DeclaredArm, Looks, Plan
+from results.store.schemas.declarations import Declaration, DeclaredArm, Looks
+from results.store.schemas.plans import Plan
 
 FOLDER = "ledger"
 LOOKS = "looks.json"  # which 0.23 wrote beside plan.json

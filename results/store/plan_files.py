@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from commonfloor.files import Broken, safe_name
 from commonfloor.messages import spelling_hint
 from results.store.contents import SCHEMA, NewerSchema, checksum, read_json, write_json
-from results.store.schemas import Plan, Settings, unknown_field, validated
+from results.store.schemas.base import Settings, unknown_field, validated
+from results.store.schemas.plans import Plan
 
 # Settings that do not change a Vision Transformer's id: those of vitcore.settings.HOW_IT_RUNS, as a test ensures.
 HOW_IT_RUNS = frozenset({"device", "threads", "compile", "cuda_graph", "attention", "micro_batch", "gpus"})

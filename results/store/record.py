@@ -14,8 +14,17 @@ import numpy as np
 from results import store
 from results.store import contents, eval_files
 from results.store.contents import parse_npz
-from results.store.schemas import Environment, Eval, EvalSummary, Failure, Lease, MetricsLine, Result, TrialConfig
 from results.store.schemas.metrics import MEASURES
+from results.store.schemas.trials import (
+    Environment,
+    Eval,
+    EvalSummary,
+    Failure,
+    Lease,
+    MetricsLine,
+    Result,
+    TrialConfig,
+)
 from results.store.trials import CONFIG, read_vouched
 
 Part = TypeVar("Part")

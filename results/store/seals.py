@@ -1,6 +1,6 @@
 """Seals: files that say what a study declares, on which code and data, before any of its trials has a result.
 
-    runs/seals/<first digits of the file's SHA-256>.json   a seal (schemas.Seal), never changed
+    runs/seals/<first digits of the file's SHA-256>.json   a seal (`Seal`), never changed
 
 The file is canonical JSON, so that its SHA-256 follows from its content. A plan is sealed by those of its study that
 share trials with it.
@@ -14,7 +14,8 @@ from pathlib import Path
 from commonfloor.files import LARGEST, Broken, read_bytes, refuse_links, write_bytes
 from results.store.contents import SCHEMA, parse
 from results.store.plan_files import sorted_paths
-from results.store.schemas import Plan, Seal
+from results.store.schemas.plans import Plan
+from results.store.schemas.seals import Seal
 
 FOLDER = "seals"
 DIGITS = 16  # of the SHA-256 in a file's name and in notes

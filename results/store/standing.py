@@ -7,7 +7,7 @@ from pathlib import Path
 
 from results import store
 from results.store import Trial, TrialState, eval_files, lease
-from results.store.schemas import Failure
+from results.store.schemas.trials import Failure
 
 WEIGHTS_GONE = "whose weights are gone: `ablate run` or `ablate submit` trains it again"
 

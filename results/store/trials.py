@@ -12,7 +12,8 @@ from pathlib import Path
 from commonfloor.files import MEMORY, Broken, read_bytes, refuse_links, safe_name, sync_folder
 from results.store import lease
 from results.store.contents import SCHEMA, parse, parse_lines, read, read_sealed, timestamp, write_json
-from results.store.schemas import Failure, MetricsLine, Result, Settings, TrialConfig
+from results.store.schemas.base import Settings
+from results.store.schemas.trials import Failure, MetricsLine, Result, TrialConfig
 
 CONFIG = "config.json"
 KEEP_CHECKPOINTS = 2

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from results.records import Interval
-from results.store.schemas import Metric
+from results.store.schemas.metrics import Metric
 from results.style import current_style
 
 ABSENT = "–"

@@ -13,8 +13,9 @@ from results.statistics.declared import (
     declared_too_late,
     plan_as_declared,
 )
-from results.store.schemas import Declaration, Plan
+from results.store.schemas.declarations import Declaration
 from results.store.schemas.metrics import margin_text
+from results.store.schemas.plans import Plan
 from results.study_results import StudyResults
 from results.style import current_style
 from results.tables import sentences

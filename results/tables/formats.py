@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from commonfloor.messages import spelling_hint
 
 if TYPE_CHECKING:
-    from results.store.schemas import Plain
+    from results.store.schemas.base import Plain
 
 SIZES, INITIAL = ("parameters ", "FLOPs "), "of its initial weights are the baseline's"
 

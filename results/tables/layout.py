@@ -21,8 +21,9 @@ from results.records import (
     json_object,
     with_labels,
 )
-from results.store.schemas import Metric, Plain, Plan
-from results.store.schemas.metrics import EXACT, is_of_other_images, margin_text, too_wide
+from results.store.schemas.base import Plain
+from results.store.schemas.metrics import EXACT, Metric, is_of_other_images, margin_text, too_wide
+from results.store.schemas.plans import Plan
 from results.study_results import unseen_failures
 from results.style import current_style
 from results.tables import arm_grids, formats, scaling_table, secondary_table, sentences

@@ -6,7 +6,8 @@ from results.records import BestSize, Interval, Scaling, ScalingLaw, SizeGrowth,
 from results.statistics import best_sizes, scaling, tuning
 from results.statistics.best_sizes import Growth
 from results.statistics.scaling import DRAWS, EXPONENTS, Law
-from results.store.schemas import Metric, Plan
+from results.store.schemas.metrics import Metric
+from results.store.schemas.plans import Plan
 from results.study_results import StudyResults
 from results.style import current_style
 from results.tables.cell_text import ABSENT, interval_text, metric_label, unit_suffix

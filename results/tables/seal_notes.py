@@ -7,7 +7,9 @@ from results.statistics import verdict
 from results.statistics.declared import arm_declared
 from results.store import seals
 from results.store.record import THEN
-from results.store.schemas import Declaration, Plan, Seal
+from results.store.schemas.declarations import Declaration
+from results.store.schemas.plans import Plan
+from results.store.schemas.seals import Seal
 from results.study_results import StudyResults, rows_of
 from results.tables.declared_first import declared_texts
 from results.tables.sentences import seeds_text

@@ -5,8 +5,7 @@ from typing import Any
 
 from results import units
 from results.records import Row, SecondaryResult, Table
-from results.store.schemas import Metric
-from results.store.schemas.metrics import EXACT
+from results.store.schemas.metrics import EXACT, Metric
 from results.style import current_style
 from results.tables import sentences
 from results.tables.cell_text import ABSENT, INTERVALS, difference_text, metric_label, plus_minus, unit_suffix

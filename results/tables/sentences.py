@@ -11,8 +11,8 @@ from commonfloor.messages import listed
 from results.records import NO_VERDICT, InteractionRow, Interval, Reached, Row, Table
 from results.statistics.verdict import BETTER, EQUIVALENT, RESOLVED, UNRESOLVED, WORSE
 from results.store.plan_files import learned_settings
-from results.store.schemas import Metric, Plan
-from results.store.schemas.metrics import margin_text
+from results.store.schemas.metrics import Metric, margin_text
+from results.store.schemas.plans import Plan
 from results.style import current_style
 from results.units import amount_text
 

@@ -42,8 +42,8 @@ from results.statistics.contrast import Sample
 from results.statistics.secondary import SecondaryMetric
 from results.statistics.tuning import PointChoice
 from results.statistics.verdict import RESOLVED
-from results.store.schemas import Plan
 from results.store.schemas.metrics import EXACT, share_text
+from results.store.schemas.plans import Plan
 from results.study_results import StudyResults
 from results.style import current_style
 from results.tables import declared_first, layout, notes, scaling_table, sentences, trial_notes

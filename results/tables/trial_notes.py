@@ -11,7 +11,7 @@ from results.statistics import intervals
 from results.statistics.arms import ArmResults, TrialOutcome
 from results.store import eval_files
 from results.store.record import THEN
-from results.store.schemas import Plan
+from results.store.schemas.plans import Plan
 from results.study_results import StudyResults, rows_of
 from results.style import current_style
 from results.tables.sentences import seeds_text

@@ -9,7 +9,8 @@ from typing import Any
 
 from ablations.trainables.trainable import Parent, Trainable, TrainingContext, TrainingOutcome
 from results import store
-from results.store.schemas import Metric, Settings
+from results.store.schemas.base import Settings
+from results.store.schemas.metrics import Metric
 
 NAME = "closed_form:CLOSED_FORM"
 HELPERS = str(Path(__file__).parent)  # on PYTHONPATH, so that workers find this module

@@ -6,7 +6,7 @@ from textwrap import dedent
 from ablations.planning import plan as planning
 from ablations.study.design import Design
 from ablations.study.reading import read_recipe, read_study
-from results.store.schemas import Plan
+from results.store.schemas.plans import Plan
 
 RECIPE = """
     description: A test.

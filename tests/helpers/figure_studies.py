@@ -13,7 +13,7 @@ from matplotlib.text import Text
 
 from results.figures import study_figure
 from results.figures.page import apply_style
-from results.store.schemas import EvalSummary
+from results.store.schemas.trials import EvalSummary
 from results.study_results import StudyResults
 from results.style import FULL
 

@@ -20,7 +20,7 @@ from results.comparison.summary import failing_rows, gate_text, render
 from results.records import ComparedRow
 from results.statistics import contrast, intervals, looks
 from results.store import ledger
-from results.store.schemas import Plan
+from results.store.schemas.plans import Plan
 from results.study_results import StudyResults
 
 

@@ -13,8 +13,8 @@ from results.figures import study_figure
 from results.figures.plots import metric_limits
 from results.load import load_studies
 from results.records import as_json
-from results.store.schemas import EvalSummary, Metric
-from results.store.schemas.metrics import BEFORE_0_25, is_lower_better, metric_by_name
+from results.store.schemas.metrics import BEFORE_0_25, Metric, is_lower_better, metric_by_name
+from results.store.schemas.trials import EvalSummary
 from results.study_results import StudyResults
 from results.tables import layout
 from results.tables.study_table import table

@@ -15,7 +15,7 @@ from waits import PATIENCE
 
 from results import trackers
 from results.imported import Columns, read_study
-from results.store.schemas import Plan
+from results.store.schemas.plans import Plan
 from results.trackers import tracked_runs
 
 

@@ -34,8 +34,8 @@ class Computed:
 class Eval:
     """An eval with the value after "@" in its name, or "", as `OtherImages("16")` for test@16.
 
-    metrics: name -> how the metric is compared and printed, by the fields of results.store.schemas.Metric. The names
-    start with the eval's name. With a value, they end with "@VALUE" as well. No trial itself has a metric of that name.
+    metrics: name -> how the metric is compared and printed, by the fields of results.store.schemas.metrics.Metric. The
+    names start with the eval's name. With a value, they end with "@VALUE" as well. No trial itself has such a metric.
     values: what may stand after "@", for messages; upper-case letters stand for a choice, and "" for no value.
     choices: all values one by one, if upper-case letters stand for few.
     example: of what upper-case letters stand for, for checks.

@@ -26,7 +26,7 @@ from vitcore.training.state import DivergedError, Training
 Correctness = np.ndarray[Any, Any]
 NOT_METRICS = ("step", "epoch", "images", "seconds", "lr")  # what else a line of metrics holds: how far training is
 
-# How metrics are compared and printed, by the fields of results.store.schemas.Metric.
+# How metrics are compared and printed, by the fields of results.store.schemas.metrics.Metric.
 LOSS: dict[str, Any] = {"higher_is_better": False}
 ACCURACY: dict[str, Any] = {
     "higher_is_better": True,

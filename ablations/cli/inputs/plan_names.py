@@ -15,7 +15,7 @@ from ablations.trainables.trainable import is_trial_id
 from results import store
 from results.store import plan_files
 from results.store.plan_files import learned_settings
-from results.store.schemas import Plan
+from results.store.schemas.plans import Plan
 
 
 def plan_names(asked: Request, source: Path) -> list[str]:

@@ -29,8 +29,9 @@ from ablations.study.naming import RECIPE, as_words, assignments, packaged_names
 from ablations.study.reading import read_recipe, read_study
 from ablations.trainables.trainable import find
 from results import store
-from results.store import plan_files, schemas
-from results.store.schemas import Plan, Settings
+from results.store import plan_files
+from results.store.schemas.base import Settings
+from results.store.schemas.plans import Asked, Plan
 from results.store.standing import Standings
 from slurm.profile import Profile
 
@@ -60,7 +61,7 @@ def expand_plan_names(asked: Request, runs: Path) -> Request:
 def named_run(name: str, plan: Plan | None, runs: Path) -> Request:
     """Return the study, settings and recipe that the name of a plan stands for. plan: the plan, if it exists."""
     if plan is not None:
-        written = plan.asked or schemas.Asked(study=name.partition("@")[0], recipe=plan.recipe)
+        written = plan.asked or Asked(study=name.partition("@")[0], recipe=plan.recipe)
         return Request([written.study], plan.overrides, written.margin, written.recipe)
     study, _, recipe = name.partition("@")
     if re.search("[+,]", recipe):
@@ -166,7 +167,7 @@ def prepare_plans(
             if seeds is None and not prune:  # the name means the plan's own seeds, not the recipe's
                 number = len(named[study].seeds)
         plan = prepared(design, place, number, prune, name)
-        given = schemas.Asked(
+        given = Asked(
             study=absolute_name(study),
             recipe=absolute_name(request.recipe or RECIPE),
             plugins=[*place.plugins],

@@ -13,7 +13,7 @@ from ablations.study.reading import FIXED, read_recipe
 from ablations.trainables.trainable import VIT, Trainable, find
 from commonfloor.messages import spelling_hint, unknown_key, usual_name
 from results.store import is_run_directory
-from results.store.schemas import Settings
+from results.store.schemas.base import Settings
 from results.store.schemas.metrics import checked_margin
 
 PATHS = ("data", "init_from", "teacher")  # settings whose values may be paths, which may contain commas

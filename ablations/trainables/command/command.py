@@ -18,7 +18,7 @@ from ablations.trainables.trainable import Parent, TrainingContext, TrainingOutc
 from ablations.trainables.user_code import Description, UserCode, without_seed
 from commonfloor.options import Options
 from results import store
-from results.store.schemas import Plain, Settings
+from results.store.schemas.base import Plain, Settings
 
 SCRIPTS = (".py", ".sh")  # ends of the words of a command that name its code
 EXPECTED = {  # what a template should name -> the environment variable that may be read instead, why it matters

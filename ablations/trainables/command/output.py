@@ -13,7 +13,8 @@ from ablations.trainables.user_code import checked_number, finite
 from commonfloor.files import FULL, open_no_follow, read_bytes
 from commonfloor.messages import listed, spelling_hint
 from results import store
-from results.store.schemas import MetricsLine, validated
+from results.store.schemas.base import validated
+from results.store.schemas.trials import MetricsLine
 
 if TYPE_CHECKING:
     from results.store.record import Correct

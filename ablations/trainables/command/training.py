@@ -24,7 +24,7 @@ from ablations.trainables.user_code import FOLDER, Failed, without_seed
 from commonfloor.files import refuse_links
 from results import store
 from results.store import lease
-from results.store.schemas import Settings
+from results.store.schemas.base import Settings
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from results.store.schemas import PlannedData, Settings, Split
+from results.store.schemas.base import Settings
+from results.store.schemas.entries import PlannedData, Split
 from vitcore.config import Config
 from vitcore.data.dataset import About
 from vitcore.data.lookup import IN_FILES, STATED, describe, pack_hint

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ablations import machine
 from ablations.trainables.trainable import NodeCheck
-from results.store.schemas import Settings
+from results.store.schemas.base import Settings
 from vitcore.runtime.host import Cost, check_memory, host_limits
 
 

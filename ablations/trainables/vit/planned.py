@@ -16,8 +16,8 @@ import torch
 from ablations.trainables.vit.data import describe_data, enlargement_notes
 from commonfloor.messages import joined_names
 from commonfloor.options import ConfigError
-from results.store.schemas import Metric, Settings
-from results.store.schemas.metrics import readable_name
+from results.store.schemas.base import Settings
+from results.store.schemas.metrics import Metric, readable_name
 from vitcore.analysis.cost import measure
 from vitcore.analysis.evals import EVAL, find, spellings
 from vitcore.analysis.other_images import OtherImages

@@ -20,7 +20,7 @@ import torch
 
 from ablations.faults import MACHINE, Fault, RankLost
 from ablations.machine import nodes
-from results.store.schemas import Settings
+from results.store.schemas.base import Settings
 from vitcore.config import Config
 from vitcore.runtime.device import device_of
 from vitcore.training.distributed import ALONE, Ranks, TCPStore, exchange_failed, join

@@ -12,7 +12,7 @@ from ablations.trainables.trainable import EvalResult, Parent, TrainingContext, 
 from ablations.trainables.vit import machine_checks, plugins, rank_processes
 from commonfloor.options import ConfigError
 from results import store
-from results.store.schemas import Fact, Facts, Settings
+from results.store.schemas.base import Fact, Facts, Settings
 from vitcore.analysis import evals
 from vitcore.analysis.cost import remember
 from vitcore.analysis.eval import restore_model

@@ -5,8 +5,8 @@ from ablations.study.reading import find_file, read_recipe
 from ablations.study.recipe import Recipe
 from reference.markup import code, literal, prose, shell, table, toctree
 from reference.studies import settings
-from results.store.schemas import Expected
 from results.store.schemas.metrics import margin_text, metric_by_name
+from results.store.schemas.stated import Expected
 
 ACCURACY = metric_by_name("test_accuracy")
 

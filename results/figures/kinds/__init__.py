@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from results.records import Table
-from results.store.schemas import Metric
+from results.store.schemas.metrics import Metric
 from results.study_results import StudyResults
 
 if TYPE_CHECKING:

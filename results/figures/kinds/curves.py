@@ -14,8 +14,7 @@ from results.figures.kinds import FigureKind
 from results.figures.page import DASHES, GREY, UNCLIPPED, add_panels, draw_legend
 from results.records import Table
 from results.statistics import intervals, tuning
-from results.store.schemas import Metric
-from results.store.schemas.metrics import AXES
+from results.store.schemas.metrics import AXES, Metric
 from results.study_results import StudyResults
 from results.style import current_style
 

@@ -29,7 +29,7 @@ from results.figures.page import (
 from results.figures.plots import face_color, metric_limits
 from results.records import Table
 from results.statistics.verdict import RESOLVED
-from results.store.schemas import Metric
+from results.store.schemas.metrics import Metric
 from results.study_results import StudyResults
 from results.style import COLUMN, current_style
 from results.tables import layout, sentences

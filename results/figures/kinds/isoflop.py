@@ -17,7 +17,7 @@ from results.records import Table
 from results.statistics import best_sizes
 from results.statistics.best_sizes import Growth, Profile
 from results.statistics.scaling import MIN_SEEDS, MIN_SIZES
-from results.store.schemas import Metric
+from results.store.schemas.metrics import Metric
 from results.study_results import StudyResults
 from results.style import current_style
 from results.tables.scaling_table import growth_sentence

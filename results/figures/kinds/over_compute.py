@@ -16,7 +16,7 @@ from results.records import Table
 from results.statistics import scaling
 from results.statistics.best_sizes import BASE, scaled_dimension
 from results.statistics.scaling import FURTHER, Law, group_of, training_flops
-from results.store.schemas import Metric
+from results.store.schemas.metrics import Metric
 from results.study_results import StudyResults
 from results.style import current_style
 from results.tables.scaling_table import with_interval

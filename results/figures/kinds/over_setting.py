@@ -13,8 +13,8 @@ from results.figures.kinds import FigureKind
 from results.figures.kinds.curves import add_dash_entries, draw_arms
 from results.figures.page import GREY, add_panels, draw_legend
 from results.records import NO_VERDICT, Table
-from results.store.schemas import Metric, Plan
-from results.store.schemas.metrics import test_condition
+from results.store.schemas.metrics import Metric, test_condition
+from results.store.schemas.plans import Plan
 from results.study_results import StudyResults
 from results.units import amount_text
 

@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, FiniteFloat
 
-from results.store.schemas import Plan
 from results.store.schemas.base import Count, Schema, Sha256
+from results.store.schemas.plans import Plan
 
 Time = Annotated[str, Field(pattern="^2[0-9]{3}-.+Z$")]
 

@@ -10,7 +10,7 @@ from photographs import photographs
 from run_trials import called_serially
 
 from results import report
-from results.store.schemas import Plan
+from results.store.schemas.plans import Plan
 from vitcore.model.position import POSITION
 
 PLUGIN = """

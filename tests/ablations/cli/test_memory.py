@@ -20,7 +20,7 @@ from ablations.planning.saved_plans import save_plan
 from ablations.study.design import Design
 from ablations.study.reading import read_recipe, read_study
 from results import store
-from results.store.schemas import Plan
+from results.store.schemas.plans import Plan
 
 RECIPE = """
 description: A test.

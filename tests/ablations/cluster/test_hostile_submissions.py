@@ -19,7 +19,7 @@ from ablations.execution.runner import LineDisplay
 from ablations.planning import estimate
 from ablations.planning.estimate import Device
 from results import store
-from results.store.schemas import StepTime
+from results.store.schemas.step_times import StepTime
 from slurm import task
 from slurm.profile import Profile
 

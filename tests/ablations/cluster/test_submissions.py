@@ -34,7 +34,7 @@ from ablations.status.view import render
 from ablations.trainables.trainable import NodeCheck
 from results import report, store
 from results.store import lease, plan_files, record
-from results.store.schemas import Plan
+from results.store.schemas.plans import Plan
 from slurm import arrays as slurm_arrays
 from slurm import local, queue, task
 from slurm.arrays import JobArray

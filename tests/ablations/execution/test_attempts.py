@@ -19,7 +19,7 @@ from ablations.status.view import render
 from ablations.trainables.trainable import TrainingContext
 from results import store
 from results.store import eval_files, lease
-from results.store.schemas import Plan
+from results.store.schemas.plans import Plan
 
 CODE = "0123"
 

@@ -30,7 +30,7 @@ from ablations.status.study_status import is_settled, study_status
 from results import store
 from results.load import load_studies
 from results.store import lease
-from results.store.schemas import Result
+from results.store.schemas.trials import Result
 from results.store.standing import WEIGHTS_GONE, Kind, Standings, Start
 from results.tables import study_table
 from vitcore.data.lookup import describe_files

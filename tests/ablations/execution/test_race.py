@@ -15,7 +15,7 @@ from ablations.execution.race import Races, left_out, open_jobs
 from ablations.jobs import Job, jobs
 from ablations.planning.prepare import prepare
 from ablations.planning.saved_plans import save_plan
-from results.store.schemas import Plan
+from results.store.schemas.plans import Plan
 
 # The loss grows with the seed, more slowly at a smaller rate: 0.25 is far behind, 0.45 a little, 0.7 leads.
 STUDY = "{question: Which rate?, baseline: {rate: 0.5}, factors: {rate: [0.5, 0.25, 0.45, 0.7]}, race: true}"

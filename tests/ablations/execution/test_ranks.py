@@ -23,7 +23,7 @@ from ablations.trainables.vit.rank import report_failure
 from ablations.trainables.vit.rank_processes import read_failures
 from commonfloor.options import ConfigError
 from results import store
-from results.store.schemas import Plan
+from results.store.schemas.plans import Plan
 from vitcore.training.distributed import TCPStore
 
 tiny = partial(trainings.tiny, depth=2, pool="cls", steps=30, batch=33, evaluations=10, device="cpu")

@@ -14,7 +14,7 @@ from ablations.cli.inputs import directories
 from ablations.execution import runner
 from ablations.execution.launch import Place
 from results import store
-from results.store.schemas import Plan
+from results.store.schemas.plans import Plan
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from ablations.planning import bundle_files, bundles
 from ablations.planning.local_paths import LocalPaths
 from results import export
 from results.load import load_studies
-from results.store.schemas import Asked
+from results.store.schemas.plans import Asked
 from results.tables import study_table
 
 WORDS = ("s.yaml", "--recipe", "r.yaml")

@@ -20,7 +20,7 @@ from ablations.trainables.user_code import processor
 from results import export, store
 from results.load import load_studies
 from results.store import eval_files, ledger
-from results.store.schemas import EvalSummary
+from results.store.schemas.trials import EvalSummary
 from results.tables import layout, study_table
 
 

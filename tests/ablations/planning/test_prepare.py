@@ -20,7 +20,7 @@ from ablations.planning.saved_plans import save_plan
 from ablations.study.design import Design
 from ablations.trainables.vit import data as vit_data
 from results import store
-from results.store.schemas import Plan
+from results.store.schemas.plans import Plan
 from results.study_results import load_plans
 from results.tables import layout, study_table
 from vitcore.config import Config

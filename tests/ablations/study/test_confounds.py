@@ -19,7 +19,7 @@ from ablations.study.reading import read_recipe, read_study
 from ablations.trainables.vit.data import enlargement_notes
 from ablations.trainables.vit.notes import change_text
 from results import store
-from results.store.schemas import Plan
+from results.store.schemas.plans import Plan
 from vitcore import ViT
 from vitcore.analysis.cost import initial_weights
 from vitcore.config import Config

@@ -38,7 +38,8 @@ from ablations.trainables.command.output import Curve, Report
 from ablations.trainables.trainable import TrainingContext
 from results import export, store
 from results.store import lease
-from results.store.schemas import MetricsLine, Plan
+from results.store.schemas.plans import Plan
+from results.store.schemas.trials import MetricsLine
 from results.study_results import load_plans
 from results.tables import layout, study_table
 from results.tables.sentences import setting_text

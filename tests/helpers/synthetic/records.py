@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from results.store.record import Correct, Record
-from results.store.schemas import Plan, Split
+from results.store.schemas.entries import Split
+from results.store.schemas.plans import Plan
 from synthetic.plans import SETTING, digest
 
 EVALUATIONS = 10

@@ -15,8 +15,8 @@ from results.records import Comparison, Table
 from results.store import ledger
 from results.store.lease import Watch
 from results.store.record import Record
-from results.store.schemas import Plan
 from results.store.schemas.metrics import MEASURES
+from results.store.schemas.plans import Plan
 from results.study_results import NO_METRICS, StudyResults, assemble
 from results.tables.study_table import table
 from synthetic.plans import position, trial_id

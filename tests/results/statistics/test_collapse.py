@@ -12,7 +12,7 @@ import synthetic
 from results import export
 from results.comparison.compare import compare
 from results.records import Table
-from results.store.schemas import Plan
+from results.store.schemas.plans import Plan
 from results.study_results import StudyResults, collapsed_seeds
 from results.tables import layout, sentences
 from results.tables.study_table import table

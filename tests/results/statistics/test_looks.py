@@ -13,7 +13,7 @@ from results.statistics import looks
 from results.statistics.contrast import Sample
 from results.statistics.power import PlannedTest
 from results.store import ledger
-from results.store.schemas import Plan
+from results.store.schemas.plans import Plan
 from results.tables import layout
 from results.tables.sentences import sentence
 from results.tables.study_table import table

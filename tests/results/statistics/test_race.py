@@ -14,7 +14,7 @@ from results.records import Row
 from results.statistics import race
 from results.statistics.race import sequential_p
 from results.store import ledger
-from results.store.schemas import Plan
+from results.store.schemas.plans import Plan
 from results.study_results import StudyResults
 from results.tables import layout
 from results.tables.study_table import table

@@ -14,7 +14,7 @@ from latex import check
 from results.records import SecondaryResult, Table
 from results.statistics.verdict import gated_holm, holm
 from results.store import ledger
-from results.store.schemas import Declaration
+from results.store.schemas.declarations import Declaration
 from results.study_results import StudyResults
 from results.tables import secondary_table
 from results.tables.layout import render, render_side_by_side

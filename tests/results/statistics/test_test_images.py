@@ -12,7 +12,8 @@ import synthetic
 from results.comparison.compare import compare
 from results.statistics.contrast import Sample
 from results.statistics.power import PlannedTest
-from results.store.schemas import EvalSummary, Plan
+from results.store.schemas.plans import Plan
+from results.store.schemas.trials import EvalSummary
 from results.study_results import StudyResults
 from results.tables.layout import render
 from results.tables.study_table import table

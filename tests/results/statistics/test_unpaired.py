@@ -21,7 +21,7 @@ from results.records import Table
 from results.statistics.contrast import Sample, difference
 from results.statistics.power import PlannedTest
 from results.store import ledger
-from results.store.schemas import Plan
+from results.store.schemas.plans import Plan
 from results.study_results import StudyResults
 from results.tables import layout
 from results.tables.study_table import table

@@ -15,7 +15,7 @@ from commonfloor.files import MEMORY
 from results import store
 from results.store import Broken, eval_files, lease, record
 from results.store import contents as archives
-from results.store.schemas import Eval
+from results.store.schemas.trials import Eval
 from results.trackers import append_or_replace
 
 ODD = ("1", "12", "x", "0003.bak", "٠٠٠٤", "1234567890", "0005")  # the last is a file

@@ -11,7 +11,8 @@ import synthetic
 
 from results import store
 from results.store import ledger
-from results.store.schemas import Declaration, Plan
+from results.store.schemas.declarations import Declaration
+from results.store.schemas.plans import Plan
 
 
 def planned(**given: Any) -> Plan:

@@ -22,9 +22,11 @@ from ablations.study.reading import read_recipe, read_study
 from commonfloor.files import read_bytes
 from results import export, store
 from results.load import load_studies
-from results.store import lease, schemas
-from results.store.schemas import Plan
+from results.store import lease
+from results.store.schemas.base import unknown_field, validated
 from results.store.schemas.metrics import AXES, BEFORE_0_25
+from results.store.schemas.plans import Asked, Plan
+from results.store.schemas.trials import EvalSummary
 
 READING = (
     ("table", "position-embedding"),
@@ -158,7 +160,7 @@ def test_an_accuracy_beyond_0_and_1_is_broken(tmp_path: Path, value: float) -> N
     plan = synthetic.position(seeds=1)
     key, record = next(iter(synthetic.simulate(plan).items()))
     for name, accepted in (("test_accuracy", False), ("fewshot5_accuracy", False), ("test_loss", True)):
-        of_eval = replace(record, evals={"test@16": schemas.EvalSummary(metrics={f"{name}@16": value})})
+        of_eval = replace(record, evals={"test@16": EvalSummary(metrics={f"{name}@16": value})})
         for changed, metric in ((synthetic.changed(record, **{name: value}), name), (of_eval, f"{name}@16")):
             study = synthetic.results(plan, {key: changed})
             export.write([study], tmp_path / "a.parquet")
@@ -169,7 +171,7 @@ def test_an_accuracy_beyond_0_and_1_is_broken(tmp_path: Path, value: float) -> N
 
 def test_deeply_nested_content_is_refused() -> None:
     with pytest.raises(store.Broken, match="levels deep"):
-        schemas.validated(schemas.Plan, DEEP)
+        validated(Plan, DEEP)
 
 
 def test_reading_commands_name_edited_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ablate: Ablate) -> None:
@@ -230,10 +232,10 @@ def test_a_stray_key_in_a_plan_is_named(tmp_path: Path, plan_file: Path, place: 
 def test_a_plan_as_run_writes_it_has_no_stray_key(tmp_path: Path, study: str) -> None:
     """A stray key in the message is therefore an edit."""
     plan = prepare(Design(read_study(study), read_recipe("digits"), {}), tmp_path, None, prune=True)
-    asked = schemas.Asked(study=study, recipe="digits")
+    asked = Asked(study=study, recipe="digits")
     save_plan(tmp_path, plan.model_copy(update={"asked": asked}))
     written = store.read_plan(next(iter(tmp_path.glob("studies/*/plan.json"))))
-    assert schemas.unknown_field(written) == ""
+    assert unknown_field(written) == ""
 
 
 def test_a_pipe_is_no_file_of_a_trial(tmp_path: Path) -> None:

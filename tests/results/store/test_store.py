@@ -23,7 +23,7 @@ from ablations.planning.saved_plans import save_plan
 from benchmarks.node_cache import NodeCache
 from results import store
 from results.store import gate_files, lease
-from results.store.schemas import Plan
+from results.store.schemas.plans import Plan
 
 RESULT = {"status": "finished", "metrics": {"test_accuracy": 0.9}, "params": 10}
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import synthetic
 
-from results.store.schemas import EvalSummary
+from results.store.schemas.trials import EvalSummary
 from results.tables.study_table import table
 
 EAGER = {"compile": "false", "attention": "flash", "matmul_precision": "highest", "tf32": "convolutions"}

@@ -19,7 +19,7 @@ from ablations.study import strict_yaml
 from results import style as styles
 from results.figures import study_figure
 from results.figures.page import apply_style as drawing
-from results.store.schemas import Plan
+from results.store.schemas.plans import Plan
 from results.study_results import StudyResults
 from results.tables import layout, sentences, study_table
 

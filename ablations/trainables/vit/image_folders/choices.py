@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from ablations.trainables.vit.image_folders.survey import Survey
-from results.store.schemas import Settings
+from results.store.schemas.base import Settings
 
 CPU, GPU = "a CPU", "a GPU"
 GRID = {CPU: 8, GPU: 14}  # patches per side to aim at
