@@ -15,7 +15,8 @@ from ablations.cli.inputs.preparation import ensure_trainable
 from ablations.cli.inputs.words import parse_words
 from ablations.cli.work import finish, train_here
 from ablations.decisions import gate as decisions
-from ablations.decisions.gate import Asked, Side, with_code
+from ablations.decisions.gate import Asked, Side
+from ablations.decisions.revisions import with_code
 from ablations.execution.launch import Place
 from ablations.planning import estimate
 from ablations.study.naming import RECIPE, check_given_name
