@@ -258,11 +258,11 @@ def without_absent(row: Json) -> Json:
     """Return a row without the numbers that only trials of other studies in the file have."""
     present = {name: value for name, value in row.items() if value is not None or name in REQUIRED_COLUMNS}
     if row["history"]:
-        present["history"] = [line and known_numbers(line) for line in row["history"]]
+        present["history"] = [line and without_none(line) for line in row["history"]]
     return present
 
 
-def known_numbers(line: Json) -> Json:
+def without_none(line: Json) -> Json:
     return {name: number for name, number in line.items() if number is not None}
 
 

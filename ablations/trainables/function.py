@@ -257,7 +257,7 @@ def dataclass_fields(record: type[Any]) -> Fields:
     return fields
 
 
-def whole(name: str, number: float) -> int:
+def checked_count(name: str, number: float) -> int:
     """Return a number as an int. Raises ValueError if readers would refuse it, and the curve from there on."""
     if number < 0 or int(number) != number:
         raise ValueError(f"{name}={number}: a whole number of at least 0")
@@ -295,16 +295,16 @@ class FunctionRun:
 
     def log(self, step: int, **numbers: float) -> None:
         """Add an evaluation to the training curve. Steps ascend."""
-        self.step = whole("step", step)
+        self.step = checked_count("step", step)
         plain = {name: float(value) for name, value in numbers.items()}
         if "images" in plain:
-            plain["images"] = whole("images", plain["images"])
+            plain["images"] = checked_count("images", plain["images"])
         self._run.log({"step": self.step, "seconds": self.seconds, **finite(plain)})
         self._run.progress(self.step, plain)
 
     def progress(self, step: int) -> None:
         """Show a step without adding it to the training curve."""
-        self.step = whole("step", step)
+        self.step = checked_count("step", step)
         self._run.progress(self.step, {})
 
     def should_stop(self) -> bool:

@@ -30,7 +30,7 @@ def compare(a: Sequence[StudyResults], b: Sequence[StudyResults], interim: bool 
     pairs = testing.matched_pairs(testing.sides(a, interim), testing.sides(b, interim))
     tests = testing.adjusted(list(map(testing.arm_test, pairs)))
     changes = testing.adjusted(list(map(testing.contrast_test, pairs)))
-    family = len({test.trials for test in tests if test and test.p is not None})
+    family = len({test.key for test in tests if test and test.p is not None})
     resolvable = testing.resolvable_differences(tests, family)
     first = tests
     if any(pair.late for pair in pairs):

@@ -26,7 +26,7 @@ from results.study_results import StudyResults
 from results.tables import study_table
 
 IDENTICAL = "identical"
-Trials = tuple[str, ...]
+TestKey = tuple[str, ...]
 
 
 # -- pairs of arms -----------------------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ class Test:
     Trials of a seed are identical if their final weights and values are equal in A and B. p: for arms, combined with a
     test of divergence. p_margin: the p value of equivalence. looks: those for which both are corrected. at_looks: the
     differences at looks whose seeds both sides still have. identical: seeds with identical trials. repeated: seeds
-    whose trial has one id but different values. trials: metric and trial ids, by which equal tests are recognized.
+    whose trial has one id but different values. key: metric and trial ids, by which equal tests are recognized.
     """
 
     a: Side
@@ -233,7 +233,7 @@ class Test:
     at_looks: list[Difference]
     identical: list[int]
     repeated: list[int]
-    trials: Trials
+    key: TestKey
     p: float | None
     p_margin: float | None = None
     tie: Tie | None = None
@@ -372,7 +372,7 @@ def sample_test(a: Side, b: Side, left: Measured, right: Measured) -> Test:
         at_looks=at_looks,
         identical=identical,
         repeated=repeated,
-        trials=(a.plan.metric, *trials_of(left), *trials_of(right)),
+        key=(a.plan.metric, *trials_of(left), *trials_of(right)),
         p=p,
     )
 
@@ -438,21 +438,21 @@ def pairs_first(sample: Sample, paired: Container[int]) -> np.ndarray:
 
 def adjusted(tests: Sequence[Test | None]) -> list[Test | None]:
     """Return the tests with p_holm and p_margin corrected, as separate families."""
-    different: dict[Trials, float] = {}  # equal tests in several studies count once
-    equivalent: dict[tuple[Trials, float | str | None], float] = {}
+    different: dict[TestKey, float] = {}  # equal tests in several studies count once
+    equivalent: dict[tuple[TestKey, float | str | None], float] = {}
     for existing in filter(None, tests):
         if existing.p is not None:
-            different[existing.trials] = existing.p
+            different[existing.key] = existing.p
         if existing.p_margin is not None:
-            equivalent[existing.trials, existing.a.plan.margin] = existing.p_margin
+            equivalent[existing.key, existing.a.plan.margin] = existing.p_margin
     p_holm = dict(zip(different, verdict.holm(list(different.values())), strict=True))
     p_margin = dict(zip(equivalent, verdict.holm(list(equivalent.values())), strict=True))
     corrected = list[Test | None]()
     for test in tests:
         if test and test.p is not None:
-            test = replace(test, p_holm=p_holm[test.trials])
+            test = replace(test, p_holm=p_holm[test.key])
         if test and test.p_margin is not None:
-            test = replace(test, p_margin=p_margin[test.trials, test.a.plan.margin])
+            test = replace(test, p_margin=p_margin[test.key, test.a.plan.margin])
         corrected.append(test)
     return corrected
 
@@ -471,11 +471,11 @@ def resolvable_differences(tests: Sequence[Test | None], family: int) -> list[fl
 
     Standard deviations are pooled per metric, method and factor of looks. family: the number of distinct tests.
     """
-    groups: dict[tuple[str, str, int], dict[Trials, Estimate]] = defaultdict(dict)
+    groups: dict[tuple[str, str, int], dict[TestKey, Estimate]] = defaultdict(dict)
     for test in filter(None, tests):
         factor = looks.last_factor(test.looks)
-        groups[test.difference.method, test.metric.name, factor][test.trials] = test.difference.tested
-    smallest: dict[Trials, float | None] = {}
+        groups[test.difference.method, test.metric.name, factor][test.key] = test.difference.tested
+    smallest: dict[TestKey, float | None] = {}
     for (_, _, factor), group in groups.items():
         smallest |= zip(group, power.resolvable_differences(list(group.values()), factor * family), strict=True)
-    return [None if test is None else smallest[test.trials] for test in tests]
+    return [None if test is None else smallest[test.key] for test in tests]
