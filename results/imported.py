@@ -20,9 +20,10 @@ import pandas as pd
 
 from commonfloor.files import LARGEST, read_bytes
 from commonfloor.messages import reason, spelling_hint, usual_name
+from commonfloor.metrics import ACCURACY
 from results.store.record import Record
 from results.store.schemas.entries import Arm, PlannedTrial
-from results.store.schemas.metrics import ACCURACY, Margin, Metric, is_lower_better
+from results.store.schemas.metrics import Margin, Metric, is_lower_better
 from results.store.schemas.plans import Plan
 from results.study_results import NOT_NUMBERS, StudyResults, assemble
 

@@ -18,11 +18,11 @@ from ablations import faults
 from ablations.faults import Fault
 from ablations.trainables.trainable import Resources, Trainable, TrainingContext, TrainingOutcome, find
 from commonfloor.messages import listed
+from commonfloor.metrics import ACCURACY
 from commonfloor.options import Options, explain
 from results.store import is_run_directory
 from results.store.schemas.base import Fact, Settings
 from results.store.schemas.metrics import (
-    ACCURACY,
     EXACT,
     MEASURES,
     PER_IMAGE,

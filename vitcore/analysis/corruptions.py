@@ -5,8 +5,6 @@ images below 96 pixels. Two things differ. Frost is fractal noise with the brigh
 photographs that the published code lays over images. ImageNet-C's images are stored as JPEG of quality 85.
 """
 
-from __future__ import annotations
-
 import io
 import math
 from collections.abc import Callable, Sequence

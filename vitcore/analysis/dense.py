@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from commonfloor.files import read_bytes
+from commonfloor.metrics import ACCURACY
 from commonfloor.options import ConfigError
 from vitcore.analysis.eval import Computed, Eval, batch_outputs, trial_data
 from vitcore.analysis.frozen_features import LinearClassifier, normalized_tokens, standardizer
@@ -33,7 +34,6 @@ from vitcore.data.test_sets import NAME
 from vitcore.model.build import Model
 from vitcore.model.vit import ViT
 from vitcore.settings import Settings
-from vitcore.training.evaluation import ACCURACY
 
 IGNORED = 255
 SHAPES = "shapes"

@@ -1,7 +1,5 @@
 """Evals: what is computed from the weights of a finished trial. Here are their base class and what they share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

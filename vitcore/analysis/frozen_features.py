@@ -3,8 +3,6 @@
 Shapes: n or m images, D features, K classes.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -17,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, optim
 
+from commonfloor.metrics import ACCURACY
 from commonfloor.options import ConfigError
 from vitcore.analysis.eval import Computed, Eval, batch_outputs, check_has_features, features, trial_data
 from vitcore.data.shuffle import Indices, class_indices
@@ -25,7 +24,6 @@ from vitcore.model.build import Model
 from vitcore.model.pooling import POOLING
 from vitcore.model.vit import ViT
 from vitcore.settings import Settings
-from vitcore.training.evaluation import ACCURACY
 
 CLASS, MEAN, BOTH = "class", "mean", "both"
 CONDITIONS = {"": "", CLASS: " of the class token", MEAN: " of mean patches", BOTH: " of class token and mean patches"}

@@ -4,8 +4,6 @@ Zeros are activations that the model has never seen, so that their effect overst
 replacements are plausible: the mean, noise of the same mean and variance, and the part of another image or patch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -14,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from commonfloor.metrics import ACCURACY
 from commonfloor.options import ConfigError
 from vitcore.analysis.eval import Computed, Eval, batch_outputs, check_predicts_classes, trial_data
 from vitcore.data.splits import Data
@@ -21,7 +20,6 @@ from vitcore.model.build import Model
 from vitcore.model.pooling import POOLING
 from vitcore.model.vit import ViT
 from vitcore.settings import Settings
-from vitcore.training.evaluation import ACCURACY
 
 REGISTERS = "registers"
 CLASS = "class"

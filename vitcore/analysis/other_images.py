@@ -1,7 +1,5 @@
 """Other test images: another dataset's, or the trial's own at another size or in patches of another size."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -11,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from commonfloor.metrics import ACCURACY, LOSS
 from commonfloor.options import ConfigError
 from vitcore.analysis.eval import Computed, Eval, batch_outputs, check_predicts_classes, trial_data
 from vitcore.data.lookup import describe
@@ -19,7 +18,6 @@ from vitcore.data.test_sets import NAME, find_test_set
 from vitcore.model.build import Model, check_patch, zero_model
 from vitcore.model.vit import ViT
 from vitcore.settings import Settings, Shape, image_shape, size_name
-from vitcore.training.evaluation import ACCURACY, LOSS
 
 
 class OtherImages(Eval):

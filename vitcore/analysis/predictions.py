@@ -1,7 +1,5 @@
 """Evals of the predictions on the trial's test images, as they are or corrupted as in arXiv 1903.12261."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from commonfloor.metrics import ACCURACY, LOSS
 from vitcore.analysis.corruptions import CORRUPTIONS, STRENGTHS, corrupt
 from vitcore.analysis.eval import Computed, Eval, batch_outputs, check_predicts_classes, trial_data
 from vitcore.data.lookup import describe
@@ -18,7 +17,6 @@ from vitcore.model.build import Model
 from vitcore.runtime.device import compute_in_precision
 from vitcore.runtime.memory import evaluation_batch
 from vitcore.settings import Settings
-from vitcore.training.evaluation import ACCURACY, LOSS
 
 MOST_CLASSES = 100  # with a confusion matrix in the eval's file
 BINS = 15  # of confidence, equally wide

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from commonfloor.metrics import ACCURACY, LOSS
 from vitcore.data.splits import Images
 from vitcore.keyed_random import RngKeys
 from vitcore.runtime.device import send
@@ -25,19 +26,6 @@ from vitcore.training.state import DivergedError, Training
 
 Correctness = np.ndarray[Any, Any]
 NOT_METRICS = ("step", "epoch", "images", "seconds", "lr")  # what else a line of metrics holds: how far training is
-
-# How metrics are compared and printed, by the fields of results.store.schemas.metrics.Metric.
-LOSS: dict[str, Any] = {"higher_is_better": False}
-ACCURACY: dict[str, Any] = {
-    "higher_is_better": True,
-    "is_accuracy": True,
-    "lowest": 0.0,
-    "highest": 1.0,
-    "unit": "%",
-    "unit_of_difference": " points",
-    "scale": 100.0,
-    "decimals": 2,
-}
 METRICS = {  # of a finished trial; `evaluate` measures those that are not of the test images
     "test_accuracy": ACCURACY,
     "test_loss": LOSS,

@@ -5,10 +5,11 @@ A plan declares the metrics of its trials. Plans before 0.25 declare none: `metr
 
 import math
 import re
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BeforeValidator, Field, FiniteFloat
 
+from commonfloor.metrics import ACCURACY
 from results.store.schemas.base import Schema
 from results.style import current_style
 from results.units import decimals_apart
@@ -31,18 +32,6 @@ OF_OBJECTIVE = {  # objective -> end of a label
     "dino": " of prototypes of other views",
     "ijepa": " of masked features",
 }
-ACCURACY: dict[str, Any] = {
-    "higher_is_better": True,
-    "is_accuracy": True,
-    "lowest": 0.0,
-    "highest": 1.0,
-    "unit": "%",
-    "unit_of_difference": " points",
-    "scale": 100.0,
-    "decimals": 2,
-}
-
-
 PER_IMAGE = "test_accuracy"  # the metric of right and wrong per test image where none is declared
 SAME = 1e-3  # a reported accuracy is rounded
 WIDEST = 0.5  # share of the baseline's error beyond which a margin shows nothing
