@@ -2,16 +2,19 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from results.store.schemas.base import Settings
 from results.store.schemas.entries import PlannedData, Split
 from vitcore.config import Config
+from vitcore.data.builtin import BUILT_IN
 from vitcore.data.dataset import About
-from vitcore.data.lookup import IN_FILES, STATED, describe, pack_hint
-from vitcore.data.pack import find_pack
+from vitcore.data.homes import data_home
+from vitcore.data.imagefolder import check_images
+from vitcore.data.lookup import IN_FILES, STATED, describe, images_in_files, pack_hint
+from vitcore.data.pack import find_pack, manifest, open_pack
 from vitcore.settings import image_shape
 from vitcore.training import parents
 
@@ -68,6 +71,19 @@ def fingerprints(values: Callable[[str], Iterable[str]]) -> Settings:
         files = {parents.normalized(link, name) for name in values(link) if parents.names_file(link, name)}
         starts |= {name: parents.identifying_value(link, name) for name in sorted(files)}
     return {"data": data, "starts": starts}
+
+
+def check_data(trials: Sequence[Settings], to_train: Sequence[Settings], data_dir: Path | None) -> None:
+    left = {settings["data"] for settings in to_train}
+    for name in sorted({settings["data"] for settings in trials}):
+        if name in BUILT_IN:
+            BUILT_IN[name].read(data_home(data_dir))
+            continue
+        folder = find_pack(name)
+        if folder is not None:
+            open_pack(folder, manifest(folder, name))
+        elif name.startswith(IN_FILES) and name in left:  # every image is decoded, which only training needs
+            check_images(images_in_files(name), describe(name).channels)
 
 
 def warnings(settings: Settings) -> list[str]:

@@ -1,8 +1,6 @@
-"""Check before training that this machine has the GPU, the memory, the data and the libraries that trials need."""
+"""Check before training that this machine has the GPU, the memory and the libraries that trials need."""
 
 import importlib
-from collections.abc import Sequence
-from pathlib import Path
 
 from ablations import machine
 from ablations.trainables.trainable import NodeCheck
@@ -24,25 +22,6 @@ def known_cost(description: Settings) -> Cost | None:
     if not description.keys() >= names:
         return None
     return Cost(**{name: description[name] for name in names})
-
-
-def check_data(trials: Sequence[Settings], to_train: Sequence[Settings], data_dir: Path | None) -> None:
-    from vitcore.data.builtin import BUILT_IN  # loads NumPy, as all of these
-    from vitcore.data.homes import data_home
-    from vitcore.data.imagefolder import check_images
-    from vitcore.data.lookup import IN_FILES, describe, images_in_files
-    from vitcore.data.pack import find_pack, manifest, open_pack
-
-    left = {settings["data"] for settings in to_train}
-    for name in sorted({settings["data"] for settings in trials}):
-        if name in BUILT_IN:
-            BUILT_IN[name].read(data_home(data_dir))
-            continue
-        folder = find_pack(name)
-        if folder is not None:
-            open_pack(folder, manifest(folder, name))
-        elif name.startswith(IN_FILES) and name in left:  # every image is decoded, which only training needs
-            check_images(images_in_files(name), describe(name).channels)
 
 
 def check_imports(needs_gpu: bool) -> None:

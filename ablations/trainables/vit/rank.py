@@ -22,15 +22,7 @@ import torch
 from ablations import faults
 from ablations.output import plain_output
 from ablations.trainables.vit import plugins
-from ablations.trainables.vit.rank_processes import (
-    BEAT,
-    BEAT_SECONDS,
-    FOLLOWED,
-    READY,
-    REPORT,
-    RankFailure,
-    RankOrder,
-)
+from ablations.trainables.vit.rank_processes import BEAT, BEAT_SECONDS, FOLLOWED, READY, REPORT, RankFailure, RankOrder
 from ablations.trainables.vit.training import fault
 from vitcore.config import Config
 from vitcore.training.distributed import TCPStore, exchange_failed, join

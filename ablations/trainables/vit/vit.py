@@ -89,7 +89,7 @@ class Vit(Trainable):
     step_seconds = late(".planned:step_seconds")
 
     check_machine = staticmethod(machine_checks.check_machine)
-    check_data = staticmethod(machine_checks.check_data)
+    check_data = late(".data:check_data")
     start_worker = late(".training:start_worker")
     environment = late(".training:checked_environment")
     train = late(".training:train")
