@@ -4,8 +4,6 @@ An experiment is a config and what is done otherwise while its step is made, cap
 equal those of the step as it is; one that cannot run, or computes something else, says why in the place of a ratio.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field

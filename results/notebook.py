@@ -5,7 +5,9 @@ import html
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+import pandas as pd
 
 from commonfloor.messages import joined_names
 from results.export import csv_rows
@@ -15,9 +17,6 @@ from results.records import Table
 from results.study_results import StudyResults
 from results.style import FULL
 from results.tables import layout, sentences, study_table
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 STYLE = """<style>
 .ablate-study .study-table { margin: 1em 0; overflow-x: auto; }
@@ -41,14 +40,12 @@ class StudyView:
     def table(self) -> Table:
         return study_table.table(self.results)
 
-    def to_frame(self, rows: Literal["trials", "arms"] = "trials") -> "pd.DataFrame":
+    def to_frame(self, rows: Literal["trials", "arms"] = "trials") -> pd.DataFrame:
         """Return a data frame with one row per planned trial, or one per arm.
 
         A trial has its arm, seed, status, metrics, where it ran, and its settings. An arm has the columns of the CSV
         table: mean, difference, interval, p and verdict. Accuracies are fractions. Raises ValueError for other rows.
         """
-        import pandas as pd  # late: takes over half a second, and a table does without
-
         if rows == "trials":
             return pd.DataFrame(list(csv_rows(self.results)))
         if rows == "arms":

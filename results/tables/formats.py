@@ -3,8 +3,6 @@
 Markdown, LaTeX (booktabs) and HTML show grids; CSV and JSON hold values.
 """
 
-from __future__ import annotations
-
 import csv
 import html
 import io
@@ -13,12 +11,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from commonfloor.messages import spelling_hint
-
-if TYPE_CHECKING:
-    from results.store.schemas.base import Plain
+from results.store.schemas.base import Plain
 
 SIZES, INITIAL = ("parameters ", "FLOPs "), "of its initial weights are the baseline's"
 

@@ -11,16 +11,7 @@ from typing import Any
 
 from commonfloor.messages import spelling_hint
 from results import units
-from results.records import (
-    INTERVAL,
-    VERDICT_TEXT,
-    Row,
-    Table,
-    as_json,
-    claimed_arms,
-    json_object,
-    with_labels,
-)
+from results.records import INTERVAL, VERDICT_TEXT, Row, Table, as_json, claimed_arms, json_object, with_labels
 from results.store.schemas.base import Plain
 from results.store.schemas.metrics import EXACT, Metric, is_of_other_images, margin_text, too_wide
 from results.store.schemas.plans import Plan

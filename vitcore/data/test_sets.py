@@ -3,8 +3,6 @@
 Digits and a folder of class folders, which have no test set, give all images.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

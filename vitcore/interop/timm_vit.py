@@ -29,14 +29,7 @@ from vitcore.interop.conversion import (
     rename,
     square_side,
 )
-from vitcore.interop.timm_eva import (
-    check_eva,
-    eva_arguments,
-    eva_form,
-    from_eva_form,
-    layout_of,
-    rope_of_eva,
-)
+from vitcore.interop.timm_eva import check_eva, eva_arguments, eva_form, from_eva_form, layout_of, rope_of_eva
 from vitcore.model.mlp import MLP
 from vitcore.model.norm import epsilon
 from vitcore.model.stem import ResNetStem

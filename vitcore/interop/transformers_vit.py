@@ -11,15 +11,7 @@ import torch
 
 from commonfloor.messages import joined_names
 from vitcore.config import Config, Values
-from vitcore.interop.conversion import (
-    Patterns,
-    Weights,
-    check_alike,
-    check_structure,
-    convert,
-    rename,
-    square_side,
-)
+from vitcore.interop.conversion import Patterns, Weights, check_alike, check_structure, convert, rename, square_side
 from vitcore.model.mlp import MLP
 from vitcore.model.norm import epsilon
 from vitcore.model.vit import ViT
