@@ -8,8 +8,7 @@ from ablations.study.naming import ALL_ARMS, matching_names
 from ablations.trainables.trainable import Resources, find
 from results.store.plan_files import parent_setting
 from results.store.schemas.base import Settings
-from results.store.schemas.entries import Arm, Entry
-from results.store.schemas.plans import Plan
+from results.store.schemas.plans import Arm, Entry, Plan
 from results.store.standing import Standing, Standings
 
 Keep = Literal["all", "baseline", "none"]  # the trials whose final weights are kept

@@ -22,9 +22,8 @@ from commonfloor.files import LARGEST, read_bytes
 from commonfloor.messages import reason, spelling_hint, usual_name
 from commonfloor.metrics import ACCURACY
 from results.store.record import Record
-from results.store.schemas.entries import Arm, PlannedTrial
 from results.store.schemas.metrics import Margin, Metric, is_lower_better
-from results.store.schemas.plans import Plan
+from results.store.schemas.plans import Arm, Plan, PlannedTrial
 from results.study_results import NOT_NUMBERS, StudyResults, assemble
 
 RECIPE = "imported"

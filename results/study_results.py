@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 from results import store
 from results.store import ledger, record, seals
 from results.store.record import FAULTS, PARTS, PROVENANCE, Correct, Record
-from results.store.schemas.entries import Arm, Entry
 from results.store.schemas.metrics import AXES, MEASURES
-from results.store.schemas.plans import Plan
+from results.store.schemas.plans import Arm, Entry, Plan
 from results.store.schemas.trials import EvalSummary
 from results.store.standing import Standings
 

@@ -21,9 +21,8 @@ from commonfloor.messages import joined_names
 from results import store
 from results.store import record
 from results.store.schemas.base import Settings
-from results.store.schemas.entries import Arm
 from results.store.schemas.metrics import words_of
-from results.store.schemas.plans import Plan
+from results.store.schemas.plans import Arm, Plan
 
 FIRST = "first"
 AGAIN = "again"  # holds the baseline's second probe with the same seed, which has the same id

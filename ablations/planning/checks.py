@@ -10,9 +10,8 @@ from commonfloor.messages import joined_names, known_names
 from results.figures.kinds import FIGURE_KINDS
 from results.records import claimed_arms
 from results.store.schemas.base import Settings
-from results.store.schemas.entries import Entry
 from results.store.schemas.metrics import EXACT
-from results.store.schemas.plans import Plan
+from results.store.schemas.plans import Entry, Plan
 from results.study_results import NOT_NUMBERS
 from results.tables.scaling_table import BEST, LAWS
 

@@ -23,8 +23,7 @@ from results import store
 from results.store import gate_files
 from results.store.plan_files import parent_setting
 from results.store.schemas.base import Settings
-from results.store.schemas.entries import Entry
-from results.store.schemas.plans import Plan
+from results.store.schemas.plans import Entry, Plan
 from results.store.schemas.step_times import StepTime, StepTimes
 from results.store.schemas.trials import Environment
 from results.units import amount_text, duration_text

@@ -19,8 +19,7 @@ from results import store, units
 from results.statistics.declared import declared_earlier
 from results.statistics.race import expected_saving
 from results.store import ledger
-from results.store.schemas.entries import PlannedData
-from results.store.schemas.plans import Plan
+from results.store.schemas.plans import Plan, PlannedData
 from results.store.schemas.stated import Expected
 from results.store.standing import Standings
 from results.tables.declared_first import changes_text, claim_warnings, late_warnings

@@ -11,11 +11,10 @@ from ablations.trainables.trainable import LINKS, Trainable, trial_ids
 from results.records import claimed_arms
 from results.store.plan_files import learned_settings, parent_setting
 from results.store.schemas.base import Settings
-from results.store.schemas.entries import Arm as PlannedArm
-from results.store.schemas.entries import Entry, LaterDifference, PlannedData, PlannedTrial
-from results.store.schemas.entries import Stage as PlannedStage
 from results.store.schemas.metrics import Metric, margin_text
-from results.store.schemas.plans import Interaction, Plan, Tuned
+from results.store.schemas.plans import Arm as PlannedArm
+from results.store.schemas.plans import Entry, Interaction, LaterDifference, Plan, PlannedData, PlannedTrial, Tuned
+from results.store.schemas.plans import Stage as PlannedStage
 from results.store.schemas.stated import Expected, StatedCost, StatedSpread
 
 

@@ -17,8 +17,7 @@ from ablations.trainables.trainable import Trainable, find
 from results.statistics import looks
 from results.store import ledger, plan_files
 from results.store.contents import timestamp
-from results.store.schemas.entries import Arm, Entry, Stage
-from results.store.schemas.plans import Interaction, Plan, Tuned
+from results.store.schemas.plans import Arm, Entry, Interaction, Plan, Stage, Tuned
 
 Contrast = TypeVar("Contrast", bound=Tuned | Interaction)
 Extended = TypeVar("Extended", bound=Entry)

@@ -15,9 +15,8 @@ from ablations.jobs import jobs
 from ablations.status.slurm_answers import SlurmAnswers
 from results import store
 from results.store import lease
-from results.store.schemas.entries import Entry, PlannedTrial
 from results.store.schemas.metrics import Metric
-from results.store.schemas.plans import Plan
+from results.store.schemas.plans import Entry, Plan, PlannedTrial
 from results.store.standing import Kind, Standing, Standings
 
 TRIAL_KINDS = (

@@ -10,8 +10,8 @@ from ablations.trainables.command.template import SPELLING
 from ablations.trainables.function import FunctionDescription, is_function
 from ablations.trainables.user_code import Reported, check_measure
 from commonfloor.options import Options
-from results.store.schemas.entries import LaterDifference
 from results.store.schemas.metrics import Margin
+from results.store.schemas.plans import LaterDifference
 from results.store.schemas.stated import Expected, Stated, StatedSpread, Took
 from slurm.profile import Profile
 

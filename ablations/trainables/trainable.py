@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from ablations.faults import Fault
 from results import store
 from results.store.schemas.base import Fact, Settings
-from results.store.schemas.entries import PlannedData, Split
 from results.store.schemas.metrics import Metric
+from results.store.schemas.plans import PlannedData, Split
 
 if TYPE_CHECKING:
     import numpy as np

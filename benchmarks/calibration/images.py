@@ -10,7 +10,7 @@ import scipy.special
 import synthetic
 
 from benchmarks.calibration.studies import Line, any_resolved, contrast_rows, covers, share_of, study, template
-from results.store.schemas.entries import Split
+from results.store.schemas.plans import Split
 from results.study_results import StudyResults
 
 EASE, HARDNESS, OWN_HARDNESS, SEED = 2.5, 1.5, 1.5, 0.1  # mean logit; deviations of images, arms x images and seeds

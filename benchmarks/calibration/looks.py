@@ -31,8 +31,7 @@ from results.load import load_studies
 from results.records import Table
 from results.statistics.power import PlannedTest
 from results.store import ledger
-from results.store.schemas.entries import Split
-from results.store.schemas.plans import Plan
+from results.store.schemas.plans import Plan, Split
 from results.study_results import StudyResults
 from results.tables.study_table import table
 

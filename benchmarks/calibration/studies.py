@@ -10,7 +10,7 @@ import numpy as np
 import synthetic
 
 from results.records import ComparedRow, Row
-from results.store.schemas.entries import Split
+from results.store.schemas.plans import Split
 from results.study_results import StudyResults
 from results.tables.study_table import table
 

@@ -11,9 +11,8 @@ from typing import Any
 import pandas as pd
 
 from results.records import Interval, Row, Table
-from results.store.schemas.entries import Arm
 from results.store.schemas.metrics import Metric
-from results.store.schemas.plans import Plan
+from results.store.schemas.plans import Arm, Plan
 from results.study_results import StudyResults
 from results.style import current_style
 from results.tables.sentences import EARLIER, EARLIER_LINE, is_from_earlier_look, row_verdict

@@ -18,8 +18,7 @@ from results.statistics.looks import Look
 from results.statistics.tuned_pairs import Pair
 from results.statistics.tuning import PointChoice
 from results.statistics.verdict import Tie
-from results.store.schemas.entries import Arm
-from results.store.schemas.plans import Plan
+from results.store.schemas.plans import Arm, Plan
 from results.store.schemas.trials import EvalSummary
 from results.study_results import StudyResults, collapsed_seeds
 

@@ -12,8 +12,7 @@ from results.statistics.contrast import DataAverage
 from results.statistics.intervals import Estimate
 from results.statistics.tuned_pairs import Pair
 from results.statistics.verdict import Tie
-from results.store.schemas.entries import Arm
-from results.store.schemas.plans import Plan
+from results.store.schemas.plans import Arm, Plan
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ import numpy as np
 from results.statistics import intervals, scaling
 from results.statistics.intervals import Interval, Ratio
 from results.statistics.scaling import SeedErrors, training_flops
-from results.store.schemas.entries import Arm
-from results.store.schemas.plans import Plan
+from results.store.schemas.plans import Arm, Plan
 from results.study_results import StudyResults
 
 MIN_BUDGETS = 3  # fewest budgets for a fit of two parameters

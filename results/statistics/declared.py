@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from results.statistics import claims, looks
 from results.statistics.looks import Trials
 from results.store.schemas.declarations import Declaration
-from results.store.schemas.entries import Arm
-from results.store.schemas.plans import Plan
+from results.store.schemas.plans import Arm, Plan
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from results.statistics.contrast import Measured
 from results.statistics.intervals import Estimate
 from results.store.schemas.declarations import Declaration
-from results.store.schemas.entries import Arm
-from results.store.schemas.plans import Plan
+from results.store.schemas.plans import Arm, Plan
 
 Trials = frozenset[str]  # the trials of one seed of a contrast, by id
 Seeds = frozenset[int]

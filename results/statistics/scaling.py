@@ -9,9 +9,8 @@ import numpy as np
 
 from results.statistics.contrast import Sample, samples_by_arm
 from results.statistics.intervals import Interval
-from results.store.schemas.entries import Arm
 from results.store.schemas.metrics import Metric
-from results.store.schemas.plans import Plan
+from results.store.schemas.plans import Arm, Plan
 from results.study_results import StudyResults
 
 MIN_SIZES = 4  # fewest sizes for a fit of three parameters

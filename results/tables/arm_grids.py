@@ -10,9 +10,8 @@ from typing import Any
 
 from results.records import NO_VERDICT, AverageRow, Row, Table
 from results.statistics.verdict import UNRESOLVED
-from results.store.schemas.entries import Arm
 from results.store.schemas.metrics import Metric
-from results.store.schemas.plans import Plan
+from results.store.schemas.plans import Arm, Plan
 from results.style import current_style
 from results.tables import sentences
 from results.tables.cell_text import ABSENT, INTERVALS, difference_text, metric_label, plus_minus, unit_suffix

@@ -17,9 +17,8 @@ from results.statistics.intervals import Estimate
 from results.statistics.looks import Look
 from results.statistics.tuning import GridEnd, PointChoice, TuningGrid
 from results.statistics.verdict import EQUIVALENT, RESOLVED, TOST_LEVEL, UNRESOLVED, Tie, excludes_zero, is_significant
-from results.store.schemas.entries import Arm
 from results.store.schemas.metrics import Metric
-from results.store.schemas.plans import Plan
+from results.store.schemas.plans import Arm, Plan
 from results.study_results import StudyResults
 from results.style import current_style
 from results.tables import trial_notes

@@ -19,8 +19,7 @@ from results.load import load_readable
 from results.records import claimed_arms
 from results.store import record, seals
 from results.store.eval_files import computes_metric
-from results.store.schemas.entries import Arm
-from results.store.schemas.plans import Plan, Tuned
+from results.store.schemas.plans import Arm, Plan, Tuned
 from results.study_results import StudyResults
 
 MANY = 12  # maximum number of names that are listed

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from results.store.schemas.base import Settings
-from results.store.schemas.entries import PlannedData, Split
+from results.store.schemas.plans import PlannedData, Split
 from vitcore.config import Config
 from vitcore.data.builtin import BUILT_IN
 from vitcore.data.dataset import About

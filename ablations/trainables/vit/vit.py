@@ -11,7 +11,7 @@ from ablations import machine
 from ablations.trainables.trainable import Resources, Trainable
 from ablations.trainables.vit import machine_checks
 from results.store.schemas.base import Settings
-from results.store.schemas.entries import PlannedData
+from results.store.schemas.plans import PlannedData
 from vitcore.config import Config, check_settings, merge
 from vitcore.runtime.host import Cost, has_bf16, processor
 from vitcore.settings import HOW_IT_RUNS

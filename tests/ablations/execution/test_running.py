@@ -34,8 +34,7 @@ from ablations.status import slurm_answers
 from ablations.status.study_status import study_status
 from results import store
 from results.store import lease
-from results.store.schemas.entries import Arm, PlannedTrial
-from results.store.schemas.plans import Plan
+from results.store.schemas.plans import Arm, Plan, PlannedTrial
 from results.store.standing import Kind, Standings
 from vitcore.config import Config
 

@@ -30,9 +30,8 @@ from results import store
 from results.load import load_studies
 from results.statistics import intervals
 from results.statistics.power import PlannedTest
-from results.store.schemas.entries import Arm, PlannedData
 from results.store.schemas.metrics import metric_by_name
-from results.store.schemas.plans import Plan
+from results.store.schemas.plans import Arm, Plan, PlannedData
 from results.store.schemas.stated import Expected
 from vitcore.analysis.cost import measure
 from vitcore.config import Config

@@ -11,7 +11,7 @@ from ablations.planning.estimate import Device
 from ablations.planning.plan import build
 from ablations.study.design import Design
 from ablations.trainables.vit.commands.data_folders import DataFolders
-from results.store.schemas.entries import Split
+from results.store.schemas.plans import Split
 
 STUDY = "{question: q, baseline: {pool: cls}, factors: {pool: [cls, gap], data: [digits, mnist]}, MORE}"
 RECIPE_WITH_MARGIN = RECIPE + "    margin: 0.02\n"

@@ -6,8 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from results.store.schemas.entries import Arm
-from results.store.schemas.plans import Plan
+from results.store.schemas.plans import Arm, Plan
 
 SETTING = {"position": "1d", "pool": "gap", "patch": 2, "stem": "patch", "data_fraction": 1.0, "lr": 0.002, "width": 32}
 DIGITS: dict[str, Any] = {"kind": "folds", "folds": 5, "images": 1797}

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from results.store.record import Correct, Record
-from results.store.schemas.entries import Split
-from results.store.schemas.plans import Plan
+from results.store.schemas.plans import Plan, Split
 from synthetic.plans import SETTING, digest
 
 EVALUATIONS = 10

@@ -13,9 +13,8 @@ from statsmodels.stats.multitest import multipletests
 
 from results.comparison.compare import compare
 from results.records import Table
-from results.store.schemas.entries import Split
 from results.store.schemas.metrics import checked_margin
-from results.store.schemas.plans import Plan
+from results.store.schemas.plans import Plan, Split
 from results.study_results import StudyResults
 from results.tables import layout
 from results.tables.study_table import table

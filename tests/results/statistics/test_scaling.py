@@ -13,7 +13,7 @@ from scipy.optimize import curve_fit
 from results.statistics import best_sizes, scaling
 from results.statistics.best_sizes import Growth, Profile
 from results.statistics.scaling import Law, SeedErrors
-from results.store.schemas.entries import Arm
+from results.store.schemas.plans import Arm
 from results.tables import layout, study_table
 
 COMPUTE = np.geomspace(1e12, 1e15, 6)

@@ -31,8 +31,7 @@ from results.figures import frame
 from results.load import load_studies
 from results.store import eval_files, lease
 from results.store.eval_files import computes_metric
-from results.store.schemas.entries import Arm, PlannedTrial
-from results.store.schemas.plans import Plan
+from results.store.schemas.plans import Arm, Plan, PlannedTrial
 from results.store.standing import Kind, Standings
 from results.tables import cell_text, layout, study_table
 from vitcore.analysis.eval import Computed, Eval, features, restore_model, trial_data
