@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal
 
 from ablations.study.naming import ALL_ARMS, matching_names
 from ablations.trainables.trainable import Resources, find
+from results import store
 from results.store.plan_files import parent_setting
 from results.store.schemas.base import Settings
 from results.store.schemas.plans import Arm, Entry, Plan
@@ -95,6 +97,11 @@ def job_of_plan(plan: Plan, entry: Entry, seed: int, trial_id: str) -> Job:
         metric=plan.metric if plan.metric in plan.trial_metrics else plan.trial_metrics[0],
         selection_metric=plan.selection_metric,
     )
+
+
+def unfinished(jobs: Iterable[Job], runs: Path) -> dict[str, Job]:
+    """Return id -> job of those jobs whose trials have no result in a run directory."""
+    return {job.id: job for job in jobs if not store.trial(runs, job.id).state().is_over}
 
 
 def all_on_cpu(jobs: Iterable[Job]) -> bool:

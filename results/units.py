@@ -1,5 +1,7 @@
 """Numbers as text: counts, durations and p values."""
 
+from collections.abc import Sequence
+
 from results.style import current_style
 
 
@@ -28,6 +30,11 @@ def count_text(number: float | None) -> str:
 def amount_text(number: int, noun: str) -> str:
     """Return a number of things as text, such as "1 trial" or "2 trials"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def seeds_text(seeds: Sequence[int]) -> str:
+    """Return seeds as text, such as "seed 3" or "seeds 0, 3"."""
+    return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
 
 
 def duration_text(seconds: float) -> str:

@@ -18,6 +18,7 @@ from ablations.decisions import gate as decisions
 from ablations.decisions.gate import Asked, Side
 from ablations.decisions.revisions import with_code
 from ablations.execution.launch import Place
+from ablations.jobs import unfinished
 from ablations.planning import estimate
 from ablations.study.naming import RECIPE, check_given_name
 from ablations.study.reading import read_recipe
@@ -167,7 +168,7 @@ def parsed_steps(text: str) -> list[int]:
 
 def train(proposal: Proposal, seeds: Sequence[int], what: str, place: Place, workers: int | None) -> None:
     todo = decisions.seed_jobs(proposal, seeds)
-    left = decisions.unfinished(todo, place.runs)
+    left = unfinished(todo, place.runs)
     if left:
         cost = decisions.cost(proposal, left, place.runs)
         text = "of unknown time" if "unknown" in cost.sources else cost.text
@@ -205,7 +206,7 @@ def next_json(proposed: Proposed, runs: Path) -> dict[str, Any] | None:
     if proposed.decision is not None:
         return None
     seeds = proposed.proposal.seeds_of_step(decisions.next_step(proposed))
-    left = decisions.unfinished(decisions.seed_jobs(proposed.proposal, seeds), runs)
+    left = unfinished(decisions.seed_jobs(proposed.proposal, seeds), runs)
     cost = decisions.cost(proposed.proposal, left, runs)
     hours = None if "unknown" in cost.sources else cost.hours
     return {"seeds": len(seeds), "trials": len(left), "hours": hours, "unit": cost.unit}

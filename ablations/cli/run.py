@@ -27,7 +27,7 @@ from ablations.execution.launch import Place
 from ablations.execution.progress import GrowingTable
 from ablations.execution.race import Races, open_jobs
 from ablations.execution.slots import make_slots
-from ablations.jobs import Job, jobs
+from ablations.jobs import Job, jobs, unfinished
 from ablations.planning import bundle_files, estimate, sealing, verification
 from ablations.planning.saved_plans import save_plan
 from ablations.study.naming import RECIPE
@@ -163,7 +163,7 @@ def seal(
 
 def next_commands(plans: Sequence[Plan], runs: Path, where: str) -> str:
     planned = open_jobs(runs, plans)
-    left = sum(not store.trial(runs, job.id).state().is_over for job in planned)
+    left = len(unfinished(planned, runs))
     names = " ".join(shlex.quote(plan.name) for plan in plans) + where
     table = f"ablate table {names}"
     if left:
@@ -397,7 +397,7 @@ def demo(runs: parameters.Runs = None, workers: parameters.Workers = None) -> No
     (plan,) = prepare_plans([DEMO], DEMO_RECIPE, place, DEMO_SEEDS, prune=False, data_dir=None)
     todo = jobs([plan])
     ensure_trainable(todo, place)
-    left = [job.id for job in todo if not store.trial(place.runs, job.id).state().is_over]
+    left = [*unfinished(todo, place.runs)]
     if left:
         estimate.measure_missing([plan], place.runs, place.data_dir, lambda line: None)
     slots = make_slots(todo, workers)

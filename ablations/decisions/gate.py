@@ -3,18 +3,17 @@
 Each proposal has seeds of its own, which no proposal of the run directory had before and no trial of its arms used.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ablations.jobs import Job, jobs
+from ablations.jobs import Job, jobs, unfinished
 from ablations.planning import estimate
 from ablations.planning import plan as planning
 from ablations.planning.estimate import EstimatedCost
 from ablations.study.design import Design
 from ablations.study.recipe import Recipe
 from ablations.study.study import Study
-from results import store
 from results.statistics import stream as statistics
 from results.statistics.contrast import Measured, difference, samples_by_arm
 from results.statistics.intervals import Estimate
@@ -171,15 +170,11 @@ def seed_jobs(proposal: Proposal, seeds: Sequence[int]) -> list[Job]:
     return sorted((job for job in both if job.config["seed"] in seeds), key=lambda job: job.config["seed"])
 
 
-def unfinished(todo: Sequence[Job], runs: Path) -> set[str]:
-    return {job.id for job in todo if not store.trial(runs, job.id).state().is_over}
-
-
 def plans_of(proposal: Proposal) -> list[Plan]:
     return [proposal.baseline.plan, proposal.candidate.plan]
 
 
-def cost(proposal: Proposal, wanted: set[str], runs: Path) -> EstimatedCost:
+def cost(proposal: Proposal, wanted: Iterable[str], runs: Path) -> EstimatedCost:
     plans = plans_of(proposal)
     return estimate.cost(plans, runs, estimate.local_device(plans), wanted)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from ablations.execution import reopen
 from ablations.execution.retry_rules import read_or_none
-from ablations.jobs import Job
+from ablations.jobs import Job, unfinished
 from ablations.provenance import source_digest
 from ablations.trainables.trainable import Trainable, find, is_trial_id
 from commonfloor.files import refuse_links
@@ -113,8 +113,7 @@ def local_device(plans: Sequence[Plan]) -> Device:
 
 def check_max_hours(most: float, plans: Sequence[Plan], wanted: Sequence[Job], runs: Path, device: Device) -> None:
     """Raise ValueError if training the unfinished jobs takes more than `most` hours, or an unknown time."""
-    left = {job.id for job in wanted if not store.trial(runs, job.id).state().is_over}
-    left |= reopen.lost_parents(runs, wanted).keys()
+    left = unfinished(wanted, runs).keys() | reopen.lost_parents(runs, wanted).keys()
     needed = cost(plans, runs, device, left)
     unknown = needed.sources.get("unknown", 0)
     if unknown:
@@ -140,7 +139,7 @@ def seconds(plans: Iterable[Plan], runs: Path, device: Device) -> dict[str, floa
     return seconds_by_trial
 
 
-def cost(plans: Iterable[Plan], runs: Path, device: Device, wanted: set[str]) -> EstimatedCost:
+def cost(plans: Iterable[Plan], runs: Path, device: Device, wanted: Iterable[str]) -> EstimatedCost:
     """Return the cost of training the trials with the ids `wanted`. A trial of several plans counts once."""
     left = set(wanted)
     total = 0.0

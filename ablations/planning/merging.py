@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ablations.execution.compute_eval import winner_weights
-from ablations.jobs import Job
+from ablations.jobs import Job, unfinished
 from ablations.planning import bundle_files
 from ablations.planning.saved_plans import check_same_table, save_plan, saved_plan
 from ablations.trainables.trainable import LINKS, VIT, find, hashed
@@ -273,7 +273,7 @@ def offers(sources: Iterable[Path], jobs: Iterable[Job], runs: Path) -> list[Off
 
     Raises ValueError if a source is neither an export nor another run directory, or if it is damaged or too new.
     """
-    wanted = {job.id: job for job in jobs if not store.trial(runs, job.id).state().is_over}
+    wanted = unfinished(jobs, runs)
     offered_by_source = []
     for source in sources:
         offer = offered(source, wanted, runs)

@@ -21,7 +21,7 @@ from ablations.status.study_status import (
     is_settled,
 )
 from commonfloor.messages import printable
-from results.units import amount_text, duration_text
+from results.units import amount_text, duration_text, seeds_text
 from slurm.queue import is_held
 
 BAR = 24
@@ -128,7 +128,7 @@ def failure_lines(study: StudyStatus, where: str) -> list[Text]:
     for entry in (*study.stages, *study.arms):
         for cause in entry.causes:
             reason = (cause.cause, cause.line, cause.kind)
-            arms_by_reason[reason].append(arm_with_seeds(entry.arm, cause.seeds))
+            arms_by_reason[reason].append(f"{printable(entry.arm)} {seeds_text(cause.seeds)}")
             trials[reason] += len(cause.seeds)
     lines = []
     for reason, arms in arms_by_reason.items():
@@ -142,11 +142,6 @@ def failure_lines(study: StudyStatus, where: str) -> list[Text]:
             plan = shlex.quote(printable(study.plan))
             lines.append(indented_line(advice(kind, plan + where)))
     return lines
-
-
-def arm_with_seeds(arm: str, seeds: Sequence[int]) -> str:
-    word = "seed" if len(seeds) == 1 else "seeds"
-    return f"{printable(arm)} {word} {', '.join(map(str, seeds))}"
 
 
 def ended_lines(entries: Iterable[ArmStatus]) -> list[Text]:

@@ -239,12 +239,12 @@ def test_notes(test: Test) -> list[str]:
             others = "the other seeds on one side only"
             texts.append(f"{difference.pairs} pairs, {others}: partially overlapping samples (Derrick)")
         if test.identical:
-            seeds = sentences.seeds_text(test.identical)
+            seeds = units.seeds_text(test.identical)
             texts.append(f"{seeds}: the same weights on both sides, left out of the test")
         if len(test.looks) > 1:
             texts.append(notes.correction_text(test.looks, "comparisons of A and B"))
     if test.repeated:
-        texts.append(f"{sentences.seeds_text(test.repeated)}: the same trial gave another number")
+        texts.append(f"{units.seeds_text(test.repeated)}: the same trial gave another number")
     return texts
 
 

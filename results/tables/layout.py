@@ -424,7 +424,7 @@ def family_names(table: Table) -> list[str]:
     pairs = {frozenset((row.arm, row.baseline)) for row in table.rows}
     if not pairs.issuperset(frozenset(claimed_arms(claim.claim)) for claim in table.claims):
         names.append("claims about other pairs")
-    if any(row.dominated_by is not None for row in table.rows):
+    if secondary_table.shows_dominance(table):
         names.append("dominance")
     return names
 

@@ -22,8 +22,8 @@ from results.store.schemas.plans import Arm, Plan
 from results.study_results import StudyResults
 from results.style import current_style
 from results.tables import trial_notes
-from results.tables.sentences import AT_EARLIER_LOOK, seeds_text
-from results.units import amount_text
+from results.tables.sentences import AT_EARLIER_LOOK
+from results.units import amount_text, seeds_text
 
 FEW = 5  # seeds; the default
 START = "start_fewshot5_accuracy"

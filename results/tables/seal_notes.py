@@ -12,9 +12,8 @@ from results.store.schemas.plans import Plan
 from results.store.schemas.seals import Seal
 from results.study_results import StudyResults, rows_of
 from results.tables.declared_first import declared_texts
-from results.tables.sentences import seeds_text
 from results.tables.trial_notes import source_digest
-from results.units import amount_text
+from results.units import amount_text, seeds_text
 
 CLOCKS = "Both times are those of the machines' own clocks and prove nothing: see where the seal was deposited"
 

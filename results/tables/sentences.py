@@ -355,10 +355,6 @@ def count_text(rows: Sequence[Row]) -> str:
     return f"n = {text} per arm"
 
 
-def seeds_text(seeds: Sequence[int]) -> str:
-    return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
-
-
 def interaction_sentence(interaction: InteractionRow, metric: Metric) -> str:
     """Return the interaction as text: "a,b: +0.40 points (95% CI -0.20 to +1.00; logit +0.05): not resolved"."""
     name = current_style().label(interaction.name)

@@ -46,7 +46,7 @@ from results.store.schemas.metrics import EXACT, share_text
 from results.store.schemas.plans import Plan
 from results.study_results import StudyResults
 from results.style import current_style
-from results.tables import declared_first, layout, notes, scaling_table, sentences, trial_notes
+from results.tables import declared_first, layout, notes, scaling_table, trial_notes
 from results.tables.seal_notes import seal_notes
 
 INTERIM = "no verdict before all planned trials are done"
@@ -282,7 +282,7 @@ def difference_notes(contrast: Contrast, word: str | None) -> list[str]:
         of = f"{' and '.join(devices)}, its baseline by {' and '.join(of_baseline)}"
         texts.append(f"the difference mixes devices, whose rounding differs: trained by {of}")
     if is_paired and compared.mean.n < max(contrast.arm.sample.mean.n, contrast.baseline.sample.mean.n):
-        common = f"the difference is over {sentences.seeds_text(compared.seeds)}, which both arms finished"
+        common = f"the difference is over {units.seeds_text(compared.seeds)}, which both arms finished"
         if not compared.seeds:
             common = "no seed finished in both arms"
         texts.append(common)

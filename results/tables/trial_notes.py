@@ -14,7 +14,6 @@ from results.store.record import THEN
 from results.store.schemas.plans import Plan
 from results.study_results import StudyResults, rows_of
 from results.style import current_style
-from results.tables.sentences import seeds_text
 
 NAMED = 3  # the most arms that a note names individually
 COMPARABLE = ("device", "threads", "python", "torch", "numpy", "compile", "attention")
@@ -29,11 +28,11 @@ def absence_notes(arm: ArmResults, plan: Plan) -> list[str]:
         text = absence_text(trial, plan)
         if text:
             seeds_by_absence[text].append(trial.seed)
-    notes = [f"{seeds_text(seeds)} {text}" for text, seeds in seeds_by_absence.items()]
+    notes = [f"{units.seeds_text(seeds)} {text}" for text, seeds in seeds_by_absence.items()]
     if arm.collapsed:
         metric = plan.primary_metric
         reached = ", ".join(f"{metric.value_text(trial.value)}{metric.unit}" for trial in arm.collapsed)
-        notes.append(f"{seeds_text([trial.seed for trial in arm.collapsed])} collapsed: {reached}")
+        notes.append(f"{units.seeds_text([trial.seed for trial in arm.collapsed])} collapsed: {reached}")
     over = len(arm.over)
     for count, what in ((arm.count("diverged"), "diverged"), (len(arm.collapsed), "collapsed")):
         if count:
@@ -69,7 +68,7 @@ def retry_warnings(study: StudyResults) -> list[str]:
             seeds[arm].append(seed)
     if not seeds:
         return []
-    named = ", ".join(f"{current_style().label(arm)} {seeds_text(retried)}" for arm, retried in seeds.items())
+    named = ", ".join(f"{current_style().label(arm)} {units.seeds_text(retried)}" for arm, retried in seeds.items())
     trials = units.amount_text(sum(map(len, seeds.values())), "trial")
     return [f"{trials} diverged and may have been trained again, by ablate retry --diverged: {named}"]
 
@@ -144,7 +143,7 @@ def trials_text(trials: Iterable[Trial], whole: Mapping[str, int]) -> str:
     for arm, listed in seeds.items():
         if len(listed) < whole[arm]:
             is_partial = True
-            texts.append(f"{arm} {seeds_text(listed)}")
+            texts.append(f"{arm} {units.seeds_text(listed)}")
         else:
             texts.append(f"all of {arm}")
     if len(seeds) <= NAMED:

@@ -20,7 +20,7 @@ from ablations.execution.launch import Place
 from ablations.execution.progress import stderr_console
 from ablations.execution.race import open_jobs
 from ablations.execution.reopen import trials_to_run
-from ablations.jobs import Job
+from ablations.jobs import Job, unfinished
 from ablations.planning import merging
 from ablations.planning.prepare import prepare
 from ablations.planning.saved_plans import saved_plan
@@ -267,8 +267,7 @@ def ensure_data(jobs: list[Job], place: Place) -> None:
     to_train: dict[str, list[Settings]] = {}
     for job in jobs:
         trials.setdefault(job.trainable, []).append(job.config)
-        left = to_train.setdefault(job.trainable, [])
-        if not store.trial(place.runs, job.id).state().is_over:
-            left.append(job.config)
+    for job in unfinished(jobs, place.runs).values():
+        to_train.setdefault(job.trainable, []).append(job.config)
     for trainable, settings in trials.items():
-        find(trainable).check_data(settings, to_train[trainable], place.data_dir)
+        find(trainable).check_data(settings, to_train.get(trainable, []), place.data_dir)
