@@ -80,9 +80,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
             field = model.model_fields.get(key)
             if field is not None and field.annotation in (int, float) and problem["type"] in ALLOWED:
                 return f"{key}={value}: {allowed_numbers(field)}"
-            same = [
-                other for other in problems if key_of(other) == key and other["input"] is value
-            ]  # one for each type tried
+            same = [other for other in problems if key_of(other) == key and other["input"] is value]  # one per type
             return f"{key}={value}: {' or '.join(map(allowed, same))}"
 
 

@@ -198,10 +198,8 @@ def images_variance(plan: Plan, groups: Sequence[Sequence[Measured]]) -> float |
     """Return the mean variance that test images add to the differences, 0 if they add none, or None if unknown."""
     if not may_need_images(plan):
         return 0.0
-    variances = []
-    for measured in itertools.chain(*groups):
-        if measured.images_variance is not None:
-            variances.append(measured.images_variance)
+    known = [measured.images_variance for measured in itertools.chain(*groups)]
+    variances = [variance for variance in known if variance is not None]
     if variances:
         return fmean(variances)
     return None if plan.split else 0.0  # training code of the user's need not store answers

@@ -11,15 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from ablations.execution.reopen import advice
-from ablations.status.study_status import (
-    TRIAL_KINDS,
-    ArmStatus,
-    QueuedTrial,
-    Reason,
-    RunningTrial,
-    StudyStatus,
-    is_settled,
-)
+from ablations.status.study_status import ArmStatus, QueuedTrial, Reason, RunningTrial, StudyStatus, is_settled
 from commonfloor.messages import printable
 from results.units import amount_text, duration_text, seeds_text
 from slurm.queue import is_held
@@ -75,7 +67,7 @@ def headline(study: StudyStatus) -> Text:
 
 
 def arm_rows(study: StudyStatus) -> list[Text]:
-    headers = {kind: SHOWN.get(kind, kind) for kind in TRIAL_KINDS if study.counts[kind]}
+    headers = {kind: SHOWN.get(kind, kind) for kind, count in study.counts.items() if count}
     labels = [printable(stage.arm) for stage in study.stages]
     for arm in study.arms:
         mark = "> " if arm.parent else ""  # starts from a stage

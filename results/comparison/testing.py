@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from results.records import Row
-from results.statistics import arms, intervals, looks, power, tuning, verdict
-from results.statistics.arms import ArmResults, arm_results
+from results.statistics import intervals, looks, power, tuning, verdict
+from results.statistics.arms import ArmResults, arm_results, p_with_stability
 from results.statistics.contrast import Measured, Sample, difference
 from results.statistics.declared import Earlier, declared_earlier
 from results.statistics.intervals import Estimate, Interval, Ratio
@@ -146,11 +146,7 @@ def differing_settings(a: Side, b: Side) -> list[tuple[str, Any, Any]]:
     """Return (setting, value in a, value in b) for settings that differ. A setting that one side lacks is None."""
     left = settings(a)
     right = settings(b)
-    differing = []
-    for key in left | right:
-        if left.get(key) != right.get(key):
-            differing.append((key, left.get(key), right.get(key)))
-    return differing
+    return [(key, left.get(key), right.get(key)) for key in left | right if left.get(key) != right.get(key)]
 
 
 def settings(side: Side) -> dict[str, Any]:
@@ -321,7 +317,7 @@ def arm_test(pair: ArmPair) -> Test | None:
         return None
     a, b = pair.comparable
     test = sample_test(a, b, a.arm.sample, b.arm.sample)
-    test = replace(test, p=arms.p_with_stability(test.p, b.arm, a.arm, test.looks))
+    test = replace(test, p=p_with_stability(test.p, b.arm, a.arm, test.looks))
     if a.plan.margin != b.plan.margin:
         return test
     tie = test.difference.tie(a)

@@ -222,9 +222,7 @@ def abridged(table: Table, columns: Sequence[str], notes: str) -> Table:
         about = table.notes_of.columns.get(note, "arm")
         return note not in table.notes_of.arms or (notes == "short" and about in columns)
 
-    rows = []
-    for row in table.rows:
-        rows.append(replace(row, notes=list(filter(is_kept, row.notes))))
+    rows = [replace(row, notes=list(filter(is_kept, row.notes))) for row in table.rows]
     table_notes = []
     if notes == "short":  # without the list of trials in "code differs between trials: ..."
         table_notes = [re.sub(" trials: .*", " trials", note, flags=re.DOTALL) for note in table.notes]

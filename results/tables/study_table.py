@@ -16,18 +16,7 @@ from results.records import (
     SecondaryResult,
     Table,
 )
-from results.statistics import (
-    averages,
-    claims,
-    contrast,
-    dominance,
-    intervals,
-    looks,
-    race,
-    secondary,
-    tuned_pairs,
-    tuning,
-)
+from results.statistics import averages, claims, dominance, intervals, looks, race, secondary, tuned_pairs, tuning
 from results.statistics.arms import (
     ArmResults,
     Contrast,
@@ -38,7 +27,7 @@ from results.statistics.arms import (
 )
 from results.statistics.averages import JudgedAverage
 from results.statistics.claims import JudgedClaim, JudgedInteraction
-from results.statistics.contrast import Sample
+from results.statistics.contrast import Sample, samples_by_arm
 from results.statistics.secondary import SecondaryMetric
 from results.statistics.tuning import PointChoice
 from results.statistics.verdict import RESOLVED
@@ -154,7 +143,7 @@ def rows_of_arms(arms: Collection[ArmResults], study: StudyResults, besides: Seq
     for metric in besides:
         if metric not in study.numbers:
             raise ValueError(f"{study.name}: {layout.unknown_column(metric, study.numbers)}")
-        further[metric] = contrast.samples_by_arm(study, metric)
+        further[metric] = samples_by_arm(study, metric)
     rows = []
     for arm in arms:
         measured: dict[str, float | Interval | None] = {}

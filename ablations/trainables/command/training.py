@@ -29,9 +29,7 @@ from results.store.schemas.base import Settings
 if TYPE_CHECKING:
     import numpy as np
 
-GRACE_SECONDS = float(
-    os.environ.get("ABLATE_GRACE_SECONDS", "45")
-)  # from SIGTERM to SIGKILL; below runner.STOP_SECONDS
+GRACE_SECONDS = float(os.environ.get("ABLATE_GRACE_SECONDS", "45"))  # SIGTERM to SIGKILL; below runner.STOP_SECONDS
 LOOK_SECONDS = 0.2  # between looks at whether to stop
 CURVE_SECONDS = 3.0  # between looks at the curve and at whether this attempt is still the newest
 ORPHAN_SECONDS = 5.0  # for the command of an earlier attempt to end, and again after it was killed
@@ -41,9 +39,7 @@ PROCESS, SETTINGS = "process.json", "settings.json"  # in an attempt
 NO_MEMORY = re.compile(
     r"out of memory|OutOfMemory|\bMemoryError\b|std::bad_alloc|Cannot allocate memory|RESOURCE_EXHAUSTED", re.IGNORECASE
 )
-ERROR = re.compile(
-    r"(\[\S+\]:? ?)?[\w.]*(Error|Exception|Interrupt)\b.*"
-)  # a line that ends a traceback; torchrun's rank
+ERROR = re.compile(r"(\[\S+\]:? ?)?[\w.]*(Error|Exception|Interrupt)\b.*")  # ends a traceback; torchrun's rank first
 
 
 @dataclass(frozen=True)

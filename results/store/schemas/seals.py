@@ -27,8 +27,6 @@ class Seal(Schema):
     recipe_sha256: Sha256  #: SHA-256 of the recipe's file.
     settings: Settings = {}  #: Settings that the command line gave.
     declaration: Declaration  #: Metric, margin, baseline, seeds, claims, and the arms with the ids of their trials.
-    tests: dict[
-        str, Plain
-    ]  #: How verdicts are formed: levels, corrections, and the SHA-256 of the code that forms them.
+    tests: dict[str, Plain]  #: How verdicts are formed: levels, corrections, and the SHA-256 of that code.
     code: SealedCode  #: The suite, plug-ins and the user's training code.
     data: dict[str, Any] = {}  #: Data set or file of weights -> its fingerprint.

@@ -128,7 +128,7 @@ class TableFile:
         kind = self.file.schema.field(column).type
         if pa.types.is_dictionary(kind):
             kind = kind.value_type
-        if not (pa.types.is_integer(kind) or is_text(kind)):
+        if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
             raise ValueError(f"the label column {column} holds {kind}, neither whole numbers nor text")
         labels: list[int | str] = []
         for group in range(len(self.file.rows)):
@@ -149,10 +149,6 @@ def class_names(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
         if column in schema.names and isinstance(kind, dict) and kind.get("_type") == "ClassLabel":
             names[column] = tuple(map(str, kind.get("names") or ()))
     return names
-
-
-def is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def holds_images(kind: pa.DataType) -> bool:
