@@ -17,9 +17,10 @@ from markupsafe import Markup, escape
 
 from commonfloor.files import refuse_links
 from results import store
+from results.claim_text import VERDICT_TEXT, with_labels
 from results.figures import inspection, study_figure
 from results.load import load_inspections, load_studies
-from results.records import VERDICT_TEXT, Claim, Table, with_labels
+from results.records import Claim, Table
 from results.statistics.race import STOPPED, with_stops
 from results.store import seals
 from results.store.eval_files import Inspection

@@ -21,8 +21,9 @@ from ablations.study.naming import matching_names, stem
 from commonfloor.messages import spelling_hint
 from results.comparison import compare as comparing
 from results.comparison import published, summary
+from results.comparison.records import Comparison
 from results.load import load_readable
-from results.records import Comparison, Table
+from results.records import Table
 from results.store.schemas.metrics import checked_margin
 from results.tables import layout, study_table
 

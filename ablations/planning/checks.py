@@ -7,8 +7,8 @@ from ablations.study.design import Design
 from ablations.study.study import Axis, Study
 from ablations.trainables.trainable import Trainable, find
 from commonfloor.messages import joined_names, known_names
+from results.claim_text import claimed_arms
 from results.figures.kinds import FIGURE_KINDS
-from results.records import claimed_arms
 from results.store.schemas.base import Settings
 from results.store.schemas.metrics import EXACT
 from results.store.schemas.plans import Entry, Plan

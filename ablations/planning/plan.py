@@ -8,7 +8,7 @@ from ablations.study.arms import Arm, TrialTemplate, arm_name, points
 from ablations.study.design import Design
 from ablations.study.naming import assignments
 from ablations.trainables.trainable import LINKS, Trainable, trial_ids
-from results.records import claimed_arms
+from results.claim_text import claimed_arms
 from results.store.plan_files import learned_settings, parent_setting
 from results.store.schemas.base import Settings
 from results.store.schemas.metrics import Metric, margin_text

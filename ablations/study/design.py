@@ -14,7 +14,7 @@ from ablations.study.stages import FINETUNE, Stages, stage_settings
 from ablations.study.study import AXIS_INDEX, RECIPE_ARM, Axis, Study, without_recipe_arm
 from ablations.trainables.trainable import LINKS, Trainable, arm_key, find
 from commonfloor.messages import joined_names, unknown_key
-from results.records import parse_claim
+from results.claim_text import parse_claim
 from results.store.schemas.base import Settings
 from results.store.schemas.metrics import Metric, metric_by_name
 

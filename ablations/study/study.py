@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 from ablations.study.arms import Values
 from ablations.trainables.trainable import LINKS
 from commonfloor.options import Options
-from results.records import parse_claim
+from results.claim_text import parse_claim
 from results.store.schemas.metrics import Margin
 
 Budget = Literal["steps", "epochs", "flops"]

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import synthetic
 
-from results.records import ComparedRow, Row
+from results.comparison.records import ComparedRow
+from results.records import Row
 from results.store.schemas.plans import Split
 from results.study_results import StudyResults
 from results.tables.study_table import table

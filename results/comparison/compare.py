@@ -10,8 +10,9 @@ from dataclasses import replace
 
 from results import units
 from results.comparison import testing
+from results.comparison.records import ChangedContrast, ComparedRow, Comparison, Contents
 from results.comparison.testing import ArmPair, Side, Test
-from results.records import NO_VERDICT, ChangedContrast, ComparedRow, Comparison, Contents, Reached, Row, study_fields
+from results.records import NO_VERDICT, Reached, Row, study_fields
 from results.store.schemas.metrics import Metric
 from results.study_results import StudyResults, rows_of
 from results.tables import cell_text, notes, sentences, trial_notes

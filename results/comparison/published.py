@@ -6,24 +6,10 @@ Published numbers come from another setting, so only the order of two arms can b
 from collections import Counter
 from collections.abc import Sequence
 
+from results.claim_text import UNRESOLVED, VERDICT_TEXT, parse_claim, with_labels
 from results.comparison import compare, summary
-from results.records import (
-    UNRESOLVED,
-    VERDICT_TEXT,
-    Claim,
-    PublishedClaim,
-    PublishedComparison,
-    PublishedNumber,
-    PublishedRow,
-    Row,
-    Sources,
-    Table,
-    as_json,
-    json_object,
-    parse_claim,
-    study_fields,
-    with_labels,
-)
+from results.comparison.records import PublishedClaim, PublishedComparison, PublishedNumber, PublishedRow, Sources
+from results.records import Claim, Row, Table, as_json, json_object, study_fields
 from results.study_results import StudyResults
 from results.tables import formats, layout, sentences, study_table
 from results.tables.formats import Cell, Grid

@@ -4,8 +4,9 @@ from collections import Counter, defaultdict
 from typing import Any
 
 from results import units
+from results.comparison.records import ComparedRow, Comparison, Contents, PublishedClaim
 from results.comparison.testing import IDENTICAL
-from results.records import ComparedRow, Comparison, Contents, PublishedClaim, Reached, as_json
+from results.records import Reached, as_json
 from results.statistics import verdict
 from results.store.schemas.base import Plain
 from results.store.schemas.metrics import Metric, margin_bound, share_text

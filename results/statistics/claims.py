@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from results.records import AGREE, DISAGREE, UNRESOLVED, Parts, parse_claim
+from results.claim_text import AGREE, DISAGREE, UNRESOLVED, Parts, parse_claim
 from results.statistics import looks, verdict
 from results.statistics.arms import ArmResults, Contrast, adjusted, pair_of
 from results.statistics.contrast import Measured, Sample, difference

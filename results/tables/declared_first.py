@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from results import units
-from results.records import NO_VERDICT, VERDICT_TEXT, Row, Table, with_labels
+from results.claim_text import VERDICT_TEXT, with_labels
+from results.records import NO_VERDICT, Row, Table
 from results.statistics.declared import (
     Earlier,
     claims_declared_earlier,

@@ -11,7 +11,8 @@ from typing import Any
 
 from commonfloor.messages import spelling_hint
 from results import units
-from results.records import INTERVAL, VERDICT_TEXT, Row, Table, as_json, claimed_arms, json_object, with_labels
+from results.claim_text import VERDICT_TEXT, claimed_arms, with_labels
+from results.records import INTERVAL, Row, Table, as_json, json_object
 from results.store.schemas.base import Plain
 from results.store.schemas.metrics import EXACT, Metric, is_of_other_images, margin_text, too_wide
 from results.store.schemas.plans import Plan

@@ -16,8 +16,8 @@ from synthetic import ACCURACIES as SEEDS
 from synthetic import row_of_arm
 
 from results.comparison.compare import compare
+from results.comparison.records import ComparedRow
 from results.comparison.summary import failing_rows, gate_text, render
-from results.records import ComparedRow
 from results.statistics import contrast, intervals, looks
 from results.store import ledger
 from results.store.schemas.plans import Plan

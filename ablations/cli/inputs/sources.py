@@ -15,8 +15,8 @@ from ablations.study import strict_yaml
 from ablations.study.naming import stem
 from commonfloor.messages import one_line, spelling_hint
 from results import style
+from results.claim_text import claimed_arms
 from results.load import load_readable
-from results.records import claimed_arms
 from results.store import record, seals
 from results.store.eval_files import computes_metric
 from results.store.schemas.plans import Arm, Plan, Tuned

@@ -9,7 +9,7 @@ from reference.example import FOLDER, results_of
 from reference.markup import prose, shell, table
 from results import StudyResults
 from results.comparison import published
-from results.records import PublishedComparison
+from results.comparison.records import PublishedComparison
 from results.tables.formats import Grid, markdown
 from results.units import amount_text
 

@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 
 from results import store
-from results.records import Comparison, Table
+from results.comparison.records import Comparison
+from results.records import Table
 from results.store import ledger
 from results.store.lease import Watch
 from results.store.record import Record
