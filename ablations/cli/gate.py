@@ -15,7 +15,7 @@ from ablations.cli.inputs.preparation import ensure_trainable
 from ablations.cli.inputs.words import parse_words
 from ablations.cli.work import finish, train_here
 from ablations.decisions import gate as decisions
-from ablations.decisions.gate import Asked, Side
+from ablations.decisions.gate import Question, Side
 from ablations.decisions.revisions import with_code
 from ablations.execution.launch import Place
 from ablations.jobs import unfinished
@@ -77,7 +77,7 @@ def gate(
     place = make_place(runs, data_dir, plugin)
     check_given_name(stream, "--stream")
     old, new = read_sides([baseline, candidate], recipe, code or [], place, data_dir)
-    question = Asked(stream, old, new, metric, checked_margin(margin, old), parsed_steps(steps))
+    question = Question(stream, old, new, metric, checked_margin(margin, old), parsed_steps(steps))
 
     def check(proposal: Proposal, step: int = 1) -> None:
         todo = decisions.seed_jobs(proposal, proposal.seeds_of_step(step))

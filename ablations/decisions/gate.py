@@ -48,7 +48,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Question:
     """What the user asks for. metric: "" for the recipe's."""
 
     stream: str
@@ -62,7 +62,7 @@ class Asked:
 # -- proposals ---------------------------------------------------------------------------------------------------------
 
 
-def propose(asked: Asked, runs: Path, check: Callable[[Proposal], None]) -> Proposed:
+def propose(question: Question, runs: Path, check: Callable[[Proposal], None]) -> Proposed:
     """Return the proposal of a pair of arms, which is written to the ledger unless it is there.
 
     A pair with equal trials is rejected at once. check: raises ValueError before a proposal is written that cannot be
@@ -70,15 +70,15 @@ def propose(asked: Asked, runs: Path, check: Callable[[Proposal], None]) -> Prop
     """
     with gate_files.turn(runs):
         streams = gate_files.read_streams(runs)
-        stream = streams.get(asked.stream, Stream(asked.stream))
+        stream = streams.get(question.stream, Stream(question.stream))
         first = next_seed(streams)
         while True:
-            seeds = [*range(first, first + asked.steps[-1] + asked.steps[0])]
-            baseline = asked.baseline.planned("baseline", asked.metric, seeds)
-            candidate = asked.candidate.planned("candidate", asked.metric, seeds)
+            seeds = [*range(first, first + question.steps[-1] + question.steps[0])]
+            baseline = question.baseline.planned("baseline", question.metric, seeds)
+            candidate = question.candidate.planned("candidate", question.metric, seeds)
             known = stream.find(baseline.key, candidate.key)
             if known is not None:
-                check_declared(known, asked, baseline.plan.metric, stream)
+                check_declared(known, question, baseline.plan.metric, stream)
                 return known
             if not any((runs / "trials" / job.id).exists() for job in jobs([baseline.plan, candidate.plan])):
                 break
@@ -90,8 +90,8 @@ def propose(asked: Asked, runs: Path, check: Callable[[Proposal], None]) -> Prop
             number=len(stream.proposals) + 1,
             time=timestamp(),
             metric=baseline.plan.metric,
-            margin=asked.margin,
-            steps=asked.steps,
+            margin=question.margin,
+            steps=question.steps,
             level=level,
             baseline=baseline,
             candidate=candidate,
@@ -99,11 +99,11 @@ def propose(asked: Asked, runs: Path, check: Callable[[Proposal], None]) -> Prop
         proposed = Proposed(proposal)
         if not is_identical:
             check(proposal)
-        gate_files.write(runs, asked.stream, proposal)
+        gate_files.write(runs, question.stream, proposal)
         if is_identical:
             reason = "identical: nothing to train"
             look = GateLook(step=0, time=timestamp(), answer="reject", reason=reason, opened=stream.opened)
-            gate_files.write(runs, asked.stream, proposal, look)
+            gate_files.write(runs, question.stream, proposal, look)
             proposed.looks.append(look)
         return proposed
 
@@ -116,10 +116,10 @@ def next_seed(streams: dict[str, Stream]) -> int:
     return first
 
 
-def check_declared(known: Proposed, asked: Asked, metric: str, stream: Stream) -> None:
+def check_declared(known: Proposed, question: Question, metric: str, stream: Stream) -> None:
     proposal = known.proposal
     declared = {"metric": proposal.metric, "margin": proposal.margin, "steps": proposal.steps}
-    now = {"metric": metric, "margin": asked.margin, "steps": asked.steps}
+    now = {"metric": metric, "margin": question.margin, "steps": question.steps}
     for name, value in declared.items():
         if now[name] != value:
             raise ValueError(
