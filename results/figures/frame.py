@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from math import nan
 from numbers import Real
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -142,7 +143,9 @@ def one_series_per_arm(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
 
 
 def rows_of(frame: pd.DataFrame) -> Iterator[Any]:
-    return iter(frame.itertuples())
+    """Return the rows as objects whose attributes are the columns, in less time than `itertuples` takes for many."""
+    names = list(frame.columns)
+    return (SimpleNamespace(**dict(zip(names, row, strict=True))) for row in frame.to_numpy(dtype=object))
 
 
 def seeds_frame(study: StudyResults, metric: Metric) -> pd.DataFrame:

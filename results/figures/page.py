@@ -165,8 +165,17 @@ def legends_height(figure: Figure) -> float:
     return sum(by_row.values())
 
 
+def lay_out(figure: Figure) -> None:
+    """Place axes and ticks, without the cost of drawing what does not move them."""
+    engine = figure.get_layout_engine()
+    assert engine is not None
+    engine.execute(figure)
+    for ax in figure.axes:
+        ax.apply_aspect()
+
+
 def rotate_crowded_ticks(figure: Figure) -> None:
-    figure.draw_without_rendering()
+    lay_out(figure)
     for ax in figure.axes:
         labels = [label for label in ax.get_xticklabels() if label.get_text()]
         boxes = sorted((label.get_window_extent() for label in labels), key=lambda box: float(box.x0))
@@ -176,7 +185,7 @@ def rotate_crowded_ticks(figure: Figure) -> None:
 
 def freeze_layout(figure: Figure) -> None:
     """Fix the layout of a figure, rounded to 4 decimals because the solver's last bits vary between runs."""
-    figure.draw_without_rendering()
+    lay_out(figure)
     for ax in figure.axes:
         ax.set_position(Bbox.from_bounds(*(round(side, 4) for side in ax.get_position().bounds)))
     figure.set_layout_engine("none")
