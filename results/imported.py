@@ -6,6 +6,7 @@ A long table has a row per run, as Weights & Biases and MLflow save it. A wide o
 import ast
 import difflib
 import hashlib
+import itertools
 import json
 import math
 import re
@@ -35,6 +36,7 @@ STATES = ("state", "status")  # columns of Weights & Biases and of MLflow
 UNFINISHED = ("crashed", "failed", "killed", "pending", "preempted", "preempting", "running", "scheduled")
 FEWEST = 2  # arms
 LARGEST_SEED = 2**31 - 1
+LARGEST_NUMBER = 1e70  # its fourth power, which degrees of freedom take, is finite
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def arm_name(settings: Mapping[str, Any]) -> str:
 def read_study(path: Path, request: Columns) -> StudyResults:
     """Return the study that a table of runs holds. Raises ValueError if the table lacks what the request names."""
     content = read_bytes(path, LARGEST)
-    table = unpacked(read_table(path))
+    table = unpacked(read_table(path, request.arms))
     origin = f"{path.name} (SHA-256 {hashlib.sha256(content).hexdigest()[:12]})"
     try:
         seed = seed_column(table, request)
@@ -108,10 +110,10 @@ def read_study(path: Path, request: Columns) -> StudyResults:
 # -- reading a table ---------------------------------------------------------------------------------------------------
 
 
-def read_table(path: Path) -> pd.DataFrame:
+def read_table(path: Path, arms: Sequence[str]) -> pd.DataFrame:
     readers: dict[str, Callable[[Path], pd.DataFrame]] = {
-        ".csv": pd.read_csv,
-        ".tsv": lambda file: pd.read_csv(file, sep="\t"),
+        ".csv": lambda file: read_csv(file, ",", arms),
+        ".tsv": lambda file: read_csv(file, "\t", arms),
         ".parquet": pd.read_parquet,
         ".json": pd.read_json,
         ".jsonl": lambda file: pd.read_json(file, lines=True),
@@ -124,6 +126,15 @@ def read_table(path: Path) -> pd.DataFrame:
         raise ValueError(f"{path}: cannot be read as {path.suffix} ({reason(error)})") from None
     if any(str(name).endswith("__MIN") for name in table.columns):
         raise ValueError(f"{path}: the export of a chart, without settings and seeds: export the table of runs")
+    return table
+
+
+def read_csv(path: Path, separator: str, arms: Sequence[str]) -> pd.DataFrame:
+    """Return a table in which texts such as None and NA are missing numbers, but values of arms."""
+    table = pd.read_csv(path, sep=separator)
+    texts = pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False, na_values=[""])
+    for name in itertools.chain.from_iterable(columns_like(table, arm) for arm in arms):
+        table[name] = table[name].astype(object).where(table[name].notna(), texts[name])
     return table
 
 
@@ -281,8 +292,8 @@ def as_number(name: str, value: Any, row: int) -> float:
         number = float(value)
     except (TypeError, ValueError):
         raise ValueError(f"run {row + 1}: {name}={value}: a number") from None
-    if math.isinf(number):
-        raise ValueError(f"run {row + 1}: {name}={value}: a finite number")
+    if abs(number) > LARGEST_NUMBER:
+        raise ValueError(f"run {row + 1}: {name}={value}: a finite number, at most {LARGEST_NUMBER:.0e} in size")
     return number
 
 

@@ -133,6 +133,16 @@ def test_an_empty_column_stays_an_arm_of_the_family(tmp_path: Path) -> None:
     assert "no run: its column is empty" in mixer.notes
 
 
+@pytest.mark.parametrize(("value", "name"), [("None", "None"), ("NA", "NA"), ("null", "null"), ("", "")])
+def test_an_arm_may_be_called_none_but_a_cell_without_a_text_names_none(value: str, name: str, tmp_path: Path) -> None:
+    """Numbers in its column stay numbers, and NA is a missing number among metrics."""
+    path = tmp_path / "runs.csv"
+    path.write_text(f"drop,seed,acc\n{value},0,0.5\n{value},1,NA\n2,0,0.6\n2,1,0.7\n")
+    study = read_study(path, replace(REQUEST, arms=["drop"], baseline="2"))
+    assert [arm.values["drop"] for arm in study.plan.arms] == [name, 2]
+    assert study.columns["status"] == ["finished", "failed", "finished", "finished"]
+
+
 @pytest.mark.parametrize("seed", ["seed", ""])
 @pytest.mark.parametrize("write", [lines, parquet])
 def test_lists_are_settings(write: Callable[[pd.DataFrame, Path], Path], seed: str, tmp_path: Path) -> None:
@@ -218,6 +228,7 @@ FAULTS = {
     "a column that is not there": (pd.DataFrame(rows()).rename(columns={"acc": "accuracy"}), r"--metric=acc: no such"),
     "text for a number": (with_cell("acc", "high"), "run 4: acc=high: a number"),
     "an infinite number": (with_cell("acc", "inf"), "run 4: acc=inf: a finite number"),
+    "a number whose powers overflow": (with_cell("acc", "1e308"), "run 4: acc=1e.308: a finite number, at most 1e.70"),
     "text for a seed": (with_cell("seed", "b"), "run 4: seed=b: a whole number from 0 to 2147483647"),
     "no seed": (with_cell("seed", None), "run 4: seed=[nN].*: a whole number from 0 to"),
     "a large seed": (with_cell("seed", 2**31), "run 4: seed=2147483648: a whole number from 0 to 2147483647"),
