@@ -348,7 +348,10 @@ def csv_text(studies: Sequence[StudyResults]) -> str:
 
 
 def csv_rows(study: StudyResults) -> Iterator[dict[str, Plain]]:
-    """Yield column -> value for each planned trial. Settings that are lists or dicts are JSON text."""
+    """Yield column -> value for each planned trial. Settings that are lists or dicts are JSON text.
+
+    A setting with the name of a column, such as `device`, is in `config.device`, except `seed`, which is the same.
+    """
     collapsed: dict[tuple[str, int], bool] = {}
     for arm, outcomes in outcomes_by_arm(study).items():
         for outcome in outcomes:
@@ -357,7 +360,8 @@ def csv_rows(study: StudyResults) -> Iterator[dict[str, Plain]]:
         row: dict[str, Plain] = {"study": study.name} | trial | {"collapsed": collapsed[trial["arm"], trial["seed"]]}
         del row["config"], row["evals"]
         for name, value in json.loads(trial["config"] or "{}").items():
-            row.setdefault(name, json.dumps(value) if isinstance(value, dict | list) else value)
+            column = f"config.{name}" if name in row and name != "seed" else name
+            row[column] = json.dumps(value) if isinstance(value, dict | list) else value
         yield row
 
 

@@ -81,6 +81,20 @@ def test_csv_has_the_config_of_every_trial(tmp_path: Path) -> None:
     assert not any(cell.startswith(("=", "@", "+")) for row in rows for cell in row.values())
 
 
+def test_a_setting_named_like_a_column_is_beside_it() -> None:
+    plan = synthetic.position()
+    changes = {"config": json.dumps({"seed": 0, "device": "gpu0", "status": "new", "study": [1]}), "device": "cpu"}
+    trial_id = synthetic.trial_id(plan, "position=none", 0)
+    written = synthetic.results(plan, {trial_id: synthetic.changed(synthetic.simulate(plan)[trial_id], **changes)})
+    row = next(export.csv_rows(written))
+    assert [row[name] for name in ("study", "seed", "device", "status")] == [plan["name"], 0, "cpu", "finished"]
+    assert {name: row[name] for name in row if name.startswith("config.")} == {
+        "config.device": "gpu0",
+        "config.status": "new",
+        "config.study": "[1]",
+    }
+
+
 def test_another_suffix_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"an export is named \.parquet .* or \.csv"):
         export.write(studies(), tmp_path / "all.xlsx")
