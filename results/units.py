@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 from results.style import current_style
 
+LEVEL = 0.05  # verdict.ALPHA, whose import would load SciPy
+
 
 def decimals_apart(interval: tuple[float, float], decimals: int) -> int:
     """Return at least `decimals`, and up to four more if rounding would move an end of the interval onto 0.
@@ -50,9 +52,12 @@ def duration_text(seconds: float) -> str:
 
 
 def probability_text(p: float | None) -> str:
-    """Return a p value as text: "<0.0001" if it is too small for the decimal places shown, or "" for None."""
+    """Return a p value as text, "" for None: "<0.0001" or "<0.0500" where rounding would hide that it is below."""
     if p is None:
         return ""
     digits = current_style().digits.get("p", 4)
     least = 10.0**-digits
-    return f"<{least:.{digits}f}" if digits and p < least else f"{p:.{digits}f}"
+    text = f"{p:.{digits}f}"
+    if digits and p < least:
+        return f"<{least:.{digits}f}"
+    return f"<{text}" if p < LEVEL <= float(text) else text

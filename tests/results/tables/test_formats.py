@@ -14,8 +14,11 @@ import synthetic
 from in_process import Ablate, refusal
 from synthetic import ACCURACIES, make_table, row_of_arm, table_with_hole, table_with_holes
 
+from results import units
 from results.records import Table
+from results.statistics import verdict
 from results.store.schemas.metrics import metric_by_name
+from results.style import Style, use_style
 from results.tables import cell_text, layout
 from results.tables.layout import render
 from results.tables.study_table import table
@@ -262,6 +265,14 @@ def test_several_studies_are_one_csv(tmp_path: Path, ablate: Ablate) -> None:
     assert {(row["study"], row["recipe"]) for row in rows[:4]} == {("position-embedding", "digits")}
     assert {(row["study"], row["recipe"]) for row in rows[4:]} == {("patch-size", "digits")}
     assert [row["arm"] for row in rows[4:]] == ["patch=1", "patch=2", "patch=4"]
+
+
+def test_a_p_value_below_the_level_does_not_read_as_the_level() -> None:
+    texts = {0.04996: "<0.0500", 0.04994: "0.0499", 0.05: "0.0500", 0.00006: "<0.0001", 0.00002: "<0.0001"}
+    assert {p: units.probability_text(p) for p in texts} == texts
+    with use_style(Style(digits={"p": 2})):
+        assert units.probability_text(0.046) == "<0.05"
+    assert units.LEVEL == verdict.ALPHA
 
 
 def test_rounding_does_not_move_an_interval_onto_zero() -> None:
