@@ -4,6 +4,7 @@ import math
 import os
 import re
 import shutil
+import signal
 import socket
 import time
 from contextlib import suppress
@@ -58,6 +59,15 @@ def oom_kills() -> int:
                 file = Path("/sys/fs/cgroup", controllers, group.lstrip("/"), CONTROL[controllers])
                 count += int(dict(pair.split() for pair in file.read_text().splitlines())["oom_kill"])
     return count
+
+
+def ended_by(code: int) -> str:
+    """Return how a process ended, given its exit code in Python: "status 1", "signal SIGKILL" or "signal 35"."""
+    if code >= 0:
+        return f"status {code}"
+    with suppress(ValueError):  # most real-time signals have no name
+        return f"signal {signal.Signals(-code).name}"
+    return f"signal {-code}"
 
 
 def nodes() -> int:

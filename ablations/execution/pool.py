@@ -24,7 +24,7 @@ from typing import Literal, Protocol
 from ablations.execution import messages, retry_rules
 from ablations.execution.launch import Place, WorkerProcess
 from ablations.jobs import Job, all_on_cpu
-from ablations.machine import oom_kills
+from ablations.machine import ended_by, oom_kills
 from results import store
 from results.store import lease
 from results.store.standing import Kind, Standing, Standings
@@ -299,9 +299,7 @@ class Pool:
 
     def exit_text(self, code: int) -> str:
         """Return how a worker ended. The kernel's kills for lack of memory since the last call are counted."""
-        if code >= 0:
-            return f"status {code}"
-        how = f"signal {signal.Signals(-code).name}"
+        how = ended_by(code)
         kills_before = self.memory_kills
         if code == -signal.SIGKILL:
             self.memory_kills = oom_kills()

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from ablations.faults import MACHINE, Fault, RankLost
-from ablations.machine import nodes
+from ablations.machine import ended_by, nodes
 from results.store.schemas.base import Settings
 from vitcore.config import Config
 from vitcore.runtime.device import device_of
@@ -198,8 +198,7 @@ class RankProcesses:
         last = self.config.gpus - 1
         name = f"a rank of {rank} to {last}" if is_elsewhere and rank < last else f"rank {rank}"
         code = self.processes[rank].returncode
-        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"status {code}"
-        text = f"{name} was lost ({how})"
+        text = f"{name} was lost ({ended_by(code)})"
         if self.silent:
             text = f"rank {min(self.silent)} gave no sign of life for {SILENT_SECONDS:.0f} s: killed"
         return RankLost(text, node="" if is_elsewhere else None)

@@ -60,6 +60,11 @@ def test_gpus_of_a_container_count_from_0(tmp_path: Path, monkeypatch: pytest.Mo
     assert machine.gpus() == ["0", "1"]
 
 
+def test_the_end_of_a_process_is_named_also_for_signals_without_a_name() -> None:
+    texts = {0: "status 0", 3: "status 3", -9: "signal SIGKILL", -34: "signal SIGRTMIN", -40: "signal 40"}
+    assert {code: machine.ended_by(code) for code in texts} == texts
+
+
 FORKS = "import os, time\nif not os.fork(): time.sleep(600), os._exit(0)\nos.kill(os.getpid(), 9)"
 
 
