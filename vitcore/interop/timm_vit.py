@@ -181,7 +181,7 @@ def timm_arguments(config: Settings) -> dict[str, Any]:
 
 def shared_arguments(config: Settings) -> dict[str, Any]:
     """Return the arguments that timm's VisionTransformer and Eva have in common."""
-    if config.drop_path_by_layer != "linear":
+    if config.drop_path and config.drop_path_by_layer != "linear":
         raise ValueError(f"drop_path_by_layer={config.drop_path_by_layer}: timm's models have linear only")
     return {
         "img_size": config.image_shape,

@@ -305,6 +305,14 @@ def test_class_token_without_a_position_converts(convert: Callable[[ViT], nn.Mod
         assert far(convert(model)(images), model(images)) <= ROUNDING
 
 
+def test_how_drop_path_would_rise_does_not_matter_where_it_is_off() -> None:
+    sizes: dict[str, Any] = {"image_size": 32, "channels": 3, "patch": 8, "width": 48, "depth": 2, "heads": 3}
+    model = perturbed(Config(**sizes, drop_path_by_layer="constant")).eval()
+    images = pictures(model).double()
+    with torch.no_grad():
+        assert far(to_timm(model)(images), model(images)) <= ROUNDING
+
+
 def test_other_classes_are_refused() -> None:
     for model in (timm.models.beit.Beit(**SMALL), torchvision_model(), nn.Linear(2, 2)):
         with pytest.raises(ValueError, match=f"^model: {type(model).__name__}, where"):
@@ -327,7 +335,10 @@ HAS = ": timm's VisionTransformer has"
         ({"position": "2d"}, f"position=2d{HAS}"),
         ({"position": "rope2d", "pool": "map"}, "global_pool='map': timm's Eva also pools the class token"),
         ({"position": "rope2d", "pool": "gem"}, "pool=gem: timm's Eva has gap"),
-        ({"drop_path_by_layer": "constant"}, "drop_path_by_layer=constant: timm's models have linear only"),
+        (
+            {"drop_path": 0.1, "drop_path_by_layer": "constant"},
+            "drop_path_by_layer=constant: timm's models have linear",
+        ),
         ({"position": "rope2d", "position.origin": "center"}, "position.origin=center: timm's Eva has first"),
         ({"position": "rope2d", "position.mixed": True, "position.extent": 7.0}, "position.extent=7.0: timm's Eva has"),
         ({"position": "rope2d", "mlp": "geglu"}, "mlp=geglu: timm's Eva has gelu"),
