@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,8 @@ from ablations.cli.inputs import parameters
 from ablations.cli.inputs.directories import folder_options, read_ablate_toml, runs_folder, scratch
 from ablations.cli.inputs.plan_names import checked_names, trial_ids
 from ablations.cli.inputs.words import parse_words
-from ablations.cluster.arrays import SubmittedArray, log_lines, task_arrays
-from ablations.cluster.campaign import Campaign, campaigns
+from ablations.cluster.arrays import DAY, SubmittedArray, log_lines, task_arrays
+from ablations.cluster.campaign import Campaign, campaigns, modified_at
 from ablations.execution.retry_rules import read_or_none
 from ablations.jobs import Keep, jobs, kept_weights
 from ablations.output import log_end
@@ -188,8 +189,9 @@ def clean(
 ) -> None:
     """List or remove files that nothing needs.
 
-    These are checkpoints of finished trials, attempts that were superseded or never began, and weights that
-    --keep-weights does not keep. Results always stay. Nothing is removed without --yes.
+    These are checkpoints of finished trials, attempts that were superseded or never began, submissions that were
+    never complete, and weights that --keep-weights does not keep. Results always stay. Nothing is removed without
+    --yes.
 
     Examples:
 
@@ -224,7 +226,7 @@ def clean(
 
 
 def find_waste(runs: Path, plans: Sequence[Plan], keep: Keep, scratch: Path | None = None) -> list[Waste]:
-    """Return what can be removed: what finished and diverged trials do not need, and attempts that never began."""
+    """Return what can be removed: what ended trials do not need, attempts that never began, parts of submissions."""
     planned = {job.id: job for job in jobs(plans)}
     keeps_weights = kept_weights(keep, plans)
     waste: list[Waste] = []
@@ -242,6 +244,9 @@ def find_waste(runs: Path, plans: Sequence[Plan], keep: Keep, scratch: Path | No
         for claim in (path / "attempts").glob(".claim-*"):
             if lease.is_held(claim) is False:  # its process was killed before it renamed the claim to an attempt
                 waste.append(Waste(claim, size_on_disk(claim), "an attempt that never began"))
+    for partial in (runs / "submissions").glob(".*-*"):
+        if time.time() - modified_at(partial) > DAY:  # its process was killed, or has renamed it by now
+            waste.append(Waste(partial, size_on_disk(partial), "a submission that was never complete"))
     return waste
 
 

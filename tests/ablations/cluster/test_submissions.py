@@ -614,6 +614,17 @@ def test_attempts_are_waste_only_where_nobody_can_need_them(tmp_path: Path, spar
     assert [one.path for one in cleaning.find_waste(tmp_path, [], "all")] == ([] if spared else [old])
 
 
+def test_a_submission_that_was_killed_while_it_was_written_is_waste_a_day_later(tmp_path: Path) -> None:
+    partial = tmp_path / "submissions" / ".20261129-120000-0123abcd"
+    store.write_bytes(partial / "code" / "vitcore" / "config.py", b"half")
+    assert cleaning.find_waste(tmp_path, [], "all") == []
+    os.utime(partial, (0, 0))
+    waste = cleaning.find_waste(tmp_path, [], "all")
+    assert [(one.path, one.bytes) for one in waste] == [(partial, 4)]
+    cleaning.remove(waste, tmp_path)
+    assert not partial.exists()
+
+
 @pytest.fixture
 def checked(monkeypatch: pytest.MonkeyPatch) -> list[JobArray]:
     """Record the arrays of checks instead of submitting them."""
