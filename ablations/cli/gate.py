@@ -138,6 +138,8 @@ def read_side(word: str | None, recipe: str | None, data_dir: Path | None) -> Si
     request.check_overrides()
     if request.studies or request.margin is not None:
         raise ValueError(f"{word}: settings KEY=VALUE,KEY=VALUE, or the name or file of a recipe")
+    if "seed" in request.overrides:
+        raise ValueError(f"{word}: seed: each proposal draws fresh seeds, as many as --steps says: leave it out")
     name = recipe or RECIPE
     if word and "=" not in word:
         name = word

@@ -188,6 +188,8 @@ def test_what_was_declared_is_not_changed(gate: Gate, ablate: Ablate) -> None:
     words = ("gate", "lr=0.5", "lr=0.4", "--recipe", "r.yaml", "--steps", "3,4", "--margin")
     assert "was declared with margin 0.02, not 0.1" in refusal(ablate, *words, "0.1")
     assert "--margin X: a number above 0" in refusal(ablate, *words, "-1")
+    seeded = ("gate", "lr=0.5", "lr=0.3,seed=7", *words[3:], "0.02")
+    assert "lr=0.3,seed=7: seed: each proposal draws fresh seeds" in refusal(ablate, *seeded)
     unknown = ("gate", "lr=0.5", "lr=0.3", *words[3:], "0.02", "--max-hours", "0")
     assert "--max-hours 0: training 6 trials takes" in refusal(ablate, *unknown)
     assert not Path("runs/gates/main/0002.json").exists()
