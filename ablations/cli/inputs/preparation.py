@@ -43,6 +43,7 @@ def expand_plan_names(asked: Request, runs: Path) -> Request:
     names = [word for word in words if ("@" in word and stem(word) == word) or word in planned]
     if not names:
         return asked
+    without = [word for word in words if word not in names]
     plans = {plan.name: plan for plan in existing_plans(runs)}
     first = named_run(names[0], plans.get(names[0]), runs)
     for name in names:
@@ -52,6 +53,8 @@ def expand_plan_names(asked: Request, runs: Path) -> Request:
         words[words.index(name)] = other.studies[0]
     if asked.recipe is not None and stem(asked.recipe) != stem(first.recipe or RECIPE):
         raise ValueError(f"{names[0]} --recipe {asked.recipe}: the name says the recipe already: leave --recipe out")
+    if without and (first.overrides or stem(asked.recipe or RECIPE) != stem(first.recipe or RECIPE)):
+        raise ValueError(f"{names[0]} and {without[0]}: differ in recipe or settings: give each a command of its own")
     margin = asked.margin
     if margin is None:
         margin = first.margin

@@ -115,6 +115,7 @@ ANSWERED = [
     ("run", "as in `ablate run position-embedding`"),
     ("run lr=1", "for one model: `ablate train KEY=VALUE`"),
     ("run demo@digits pooling@mnist", "demo@digits and pooling@mnist: differ in recipe or settings"),
+    ("run pooling demo@mnist", "demo@mnist and pooling: differ in recipe or settings: give each a command of its own"),
     ("run runs/studies/s@r", "runs/studies/s@r: is a study's folder: name the study: s@r --runs runs"),
     ("table runs", "runs: is a run directory: give it as --runs runs"),
     ("table all.parquet", "all.parquet: is no study: exported results are read with --runs all.parquet"),
