@@ -15,7 +15,6 @@ from ablations.cli.inputs.words import parse_words
 from ablations.cluster import submit as submitting
 from ablations.cluster.campaign import device
 from ablations.jobs import jobs
-from ablations.planning import estimate
 from commonfloor.files import write_bytes
 from slurm.partitions import nodes
 from slurm.profile import draft, path_to_write
@@ -63,12 +62,10 @@ def submit(
     place = directories.make_place(runs, data_dir, plugin, checkpoints, keep_weights, chosen)
     plans = prepare_plans(words, recipe, place, seeds, prune, data_dir, name, race=race)
     chosen_jobs = jobs(plans, arm)
-    take_from(sources, chosen_jobs, place.runs, plans)
+    take_from(sources, chosen_jobs, place.runs, plans, max_hours, device(chosen))
     todo = submitting.trials_to_submit(plans, place, arm)
     ensure_data(chosen_jobs, place)
     submitting.check_gpus(chosen, todo)
-    if max_hours is not None:
-        estimate.check_max_hours(max_hours, plans, chosen_jobs, place.runs, device(chosen))
     if not no_probe:
         check_earlier_probes(plans, arm, place, directories.folder_options(runs))
     on_this_machine = submitting.is_this_machine(named)

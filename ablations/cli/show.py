@@ -195,15 +195,14 @@ def plan(
     place = make_place(runs, data_dir, plugin, keep_weights=keep_weights, profile=chosen)
     plans = preparation.prepare_plans(words, recipe, place, seeds, prune, data_dir, name, stated=not probe, race=race)
     chosen_jobs = jobs(plans, arm)
-    taken = {trial_id for offer in preparation.offers(sources, chosen_jobs, place.runs) for trial_id in offer.settings}
+    taken = preparation.offered_trials(preparation.offers(sources, chosen_jobs, place.runs))
     device = campaign.device(chosen) if chosen else estimate.local_device(plans)
     if probe:
         preparation.ensure_data(jobs(plans), place)
         preparation.ensure_machine(jobs(plans))
         estimate.measure_missing(plans, place.runs, place.data_dir, lambda line: print(line, file=sys.stderr))
     if max_hours is not None:
-        left = [job for job in chosen_jobs if job.id not in taken]
-        estimate.check_max_hours(max_hours, plans, left, place.runs, device)
+        estimate.check_max_hours(max_hours, plans, chosen_jobs, place.runs, device, taken)
     keep = place.keep_weights
     here = bool(device.name) and chosen is None
     files = imported_files(place.plugins)

@@ -7,11 +7,11 @@ from the number of their images. Evals are not included.
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ablations.execution import reopen
 from ablations.execution.retry_rules import read_or_none
@@ -27,6 +27,9 @@ from results.store.schemas.plans import Entry, Plan
 from results.store.schemas.step_times import StepTime, StepTimes
 from results.store.schemas.trials import Environment
 from results.units import amount_text, duration_text
+
+if TYPE_CHECKING:
+    from ablations.planning.merging import ForeignTrial
 
 ENOUGH = 20  # the largest number of past trials that are used per arm
 EACH = 3  # the largest number of past trials of another arm whose speed is used
@@ -111,10 +114,20 @@ def local_device(plans: Sequence[Plan]) -> Device:
     return Device(*find(plans[0].trainable).hardware(plans[0].arms[0].config))
 
 
-def check_max_hours(most: float, plans: Sequence[Plan], wanted: Sequence[Job], runs: Path, device: Device) -> None:
-    """Raise ValueError if training the unfinished jobs takes more than `most` hours, or an unknown time."""
-    left = unfinished(wanted, runs).keys() | reopen.lost_parents(runs, wanted).keys()
-    needed = cost(plans, runs, device, left)
+def check_max_hours(
+    most: float,
+    plans: Sequence[Plan],
+    wanted: Sequence[Job],
+    runs: Path,
+    device: Device,
+    taken: Mapping[str, "ForeignTrial"] = {},
+) -> None:
+    """Raise ValueError if training the unfinished jobs takes more than `most` hours, or an unknown time.
+
+    taken: trials of sources of --from by id, which `runs` does not have yet.
+    """
+    left = (unfinished(wanted, runs).keys() - taken.keys()) | reopen.lost_parents(runs, wanted).keys()
+    needed = cost(plans, runs, device, left, taken)
     unknown = needed.sources.get("unknown", 0)
     if unknown:
         raise ValueError(
@@ -139,13 +152,15 @@ def seconds(plans: Iterable[Plan], runs: Path, device: Device) -> dict[str, floa
     return seconds_by_trial
 
 
-def cost(plans: Iterable[Plan], runs: Path, device: Device, wanted: Iterable[str]) -> EstimatedCost:
+def cost(
+    plans: Iterable[Plan], runs: Path, device: Device, wanted: Iterable[str], taken: Mapping[str, "ForeignTrial"] = {}
+) -> EstimatedCost:
     """Return the cost of training the trials with the ids `wanted`. A trial of several plans counts once."""
     left = set(wanted)
     total = 0.0
     sources: Counter[str] = Counter()
     for plan in plans:
-        times = TrialTimes(plan, runs, device)
+        times = TrialTimes(plan, runs, device, taken)
         for entry in plan.entries:
             ids = left.intersection(entry.ids.values())
             if ids:
@@ -161,6 +176,7 @@ class TrialTimes:
     plan: Plan
     runs: Path
     device: Device
+    taken: Mapping[str, "ForeignTrial"] = field(default_factory=dict)
 
     @cached_property
     def trainable(self) -> Trainable:
@@ -189,17 +205,23 @@ class TrialTimes:
         resources = self.trainable.resources(entry.config)
         past: list[float] = []
         for trial_id in entry.ids.values():
-            state = store.trial(self.runs, trial_id).state()
-            if state.status != "finished" or state.result is None or state.attempt is None:
-                continue
-            took = state.result.train_seconds
-            env = read_or_none(state.attempt / "env.json", Environment) or Environment()
+            took, env = self.recorded(trial_id)
             is_alike = env.ranks == resources.gpus and self.device.ran_attempt(env, resources.threads)
             if is_alike and took is not None:
                 past.append(took)
             if len(past) == most:
                 break
         return past
+
+    def recorded(self, trial_id: str) -> tuple[float | None, Environment]:
+        """Return how long a finished trial took, or None, and where it ran."""
+        if trial_id in self.taken:
+            trial = self.taken[trial_id]
+            return trial.train_seconds, Environment.model_validate(trial.environment(""))
+        state = store.trial(self.runs, trial_id).state()
+        if state.status != "finished" or state.result is None or state.attempt is None:
+            return None, Environment()
+        return state.result.train_seconds, read_or_none(state.attempt / "env.json", Environment) or Environment()
 
     def seconds_of_work(self, entry: Entry) -> tuple[float, str]:
         """Return the seconds of training in proportion to its work, and the source of the speed: the best known."""

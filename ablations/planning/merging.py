@@ -72,6 +72,12 @@ class ForeignTrial:
         """Whether it has a result, of which no file is damaged."""
         return self.row["status"] in ENDED and not self.row["reason"]
 
+    @property
+    def train_seconds(self) -> float | None:
+        """How long it was trained, or None if it did not finish or this is unknown."""
+        seconds = self.row.get("train_seconds")
+        return seconds if self.row["status"] == "finished" and is_number(seconds) else None
+
     def check_id(self, places: Mapping[str, Any] = {}) -> Settings:
         """Return the resolved settings, with paths of this machine. Raises ValueError if their id is another here."""
         trainable = find(self.trainable)

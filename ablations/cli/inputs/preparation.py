@@ -21,7 +21,9 @@ from ablations.execution.progress import stderr_console
 from ablations.execution.race import open_jobs
 from ablations.execution.reopen import trials_to_run
 from ablations.jobs import Job, unfinished
-from ablations.planning import merging
+from ablations.planning import estimate, merging
+from ablations.planning.estimate import Device
+from ablations.planning.merging import ForeignTrial
 from ablations.planning.prepare import prepare
 from ablations.planning.saved_plans import saved_plan
 from ablations.study.design import Design
@@ -235,12 +237,28 @@ def offers(sources: Sequence[Path] | None, jobs: Iterable[Job], runs: Path) -> l
     return merging.offers(sources or (), jobs, runs)
 
 
-def take_from(sources: Sequence[Path] | None, jobs: Iterable[Job], runs: Path, plans: Iterable[Plan]) -> None:
-    """Write the trials that the sources of --from have of the jobs into the run directory, and say how many."""
+def offered_trials(found: Iterable[merging.Offer]) -> dict[str, ForeignTrial]:
+    return {trial.id: trial for offer in found for trial in offer.trials}
+
+
+def take_from(
+    sources: Sequence[Path] | None,
+    jobs: Sequence[Job],
+    runs: Path,
+    plans: Sequence[Plan],
+    max_hours: float | None,
+    device: Device,
+) -> None:
+    """Write the trials that the sources of --from have of the jobs into the run directory, and say how many.
+
+    Raises ValueError, before anything is written, if the other trials take more than `max_hours` on `device`.
+    """
     racing = [plan.name for plan in plans if plan.race]
     if sources and racing:
         raise ValueError(f"--from: {racing[0]} is a race, which is declared before there are results: leave --from out")
     taken = offers(sources, jobs, runs)
+    if max_hours is not None:
+        estimate.check_max_hours(max_hours, plans, jobs, runs, device, offered_trials(taken))
     if taken:
         ensure_publishable(runs)
     for offer in taken:

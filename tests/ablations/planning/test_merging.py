@@ -169,13 +169,16 @@ def test_a_run_takes_finished_trials_and_trains_the_others(
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_a_plan_counts_what_a_run_would_take_and_writes_nothing(
+def test_a_plan_and_a_run_that_is_refused_count_what_they_would_take_and_write_nothing(
     there: Path, tmp_path: Path, ablate: Ablate, source: str
 ) -> None:
     words = ("plan", *STUDY_HERE, "--runs", "here", "--from", source)
     view = json_output(ablate, *words)
     assert (view["trials"], view["taken"]) == ({"planned": 6, "finished": 0, "shared": 0, "todo": 2}, 4)
     assert "= 6 trials: 0 finished, 0 shared, 2 to do, 4 to take (--from)" in ablate(*words)[1]
+    for command in ("plan", "run"):  # both know how long the trials there took
+        refused = refusal(ablate, command, *words[1:], "--max-hours", "0")
+        assert "--max-hours 0: training 2 trials takes" in refused
     assert not (tmp_path / "here").exists()
 
 
