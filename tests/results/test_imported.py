@@ -1,7 +1,5 @@
 """Tables of runs that were trained elsewhere: read as a study, with the statistics of any other."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from in_process import Ablate, refusal
 from scipy import stats
 
 from results import export
@@ -253,15 +252,14 @@ def test_a_metric_named_like_what_every_trial_has_is_refused(tmp_path: Path) -> 
         read_study(table, replace(REQUEST, metrics=["device"]))
 
 
-def test_the_command_writes_what_reading_commands_take(tmp_path: Path) -> None:
+def test_the_command_writes_what_reading_commands_take(
+    tmp_path: Path, ablate: Ablate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     written(tmp_path, pd.DataFrame(rows()))
     words = ["import", "runs.csv", "--arm", "model", "--metric", "acc", "--baseline", "resnet", "--margin", "0.05"]
-    ablate = [sys.executable, "-m", "ablations.cli"]
-    done = subprocess.run([*ablate, *words], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    table = subprocess.run([*ablate, "table", "--runs", "runs.parquet"], cwd=tmp_path, capture_output=True, text=True)
-    assert table.stdout == done.stdout
-    assert "| model=vit" in table.stdout
-    again = subprocess.run([*ablate, *words[:-1], "wide"], cwd=tmp_path, capture_output=True, text=True)
-    assert (again.returncode, again.stdout) == (2, "")
-    assert "margin=wide: a number above 0" in again.stderr
+    status, output, errors = ablate(*words)
+    assert status == 0, errors
+    assert "| model=vit" in output
+    assert ablate("table", "--runs", "runs.parquet")[1] == output
+    assert "margin=wide: a number above 0" in refusal(ablate, *words[:-1], "wide")

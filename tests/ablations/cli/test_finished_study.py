@@ -4,14 +4,14 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from another_process import called_without
 from designs import STUDY_HERE
 from in_process import Ablate, json_output, refusal
 
+from ablations.cli.app import EXTRAS
 from ablations.cli.inputs.preparation import warn_of_queued_trials
 from ablations.study.naming import PlanIdentity
 from results.store import read_plan, write_plan
@@ -26,28 +26,11 @@ READING = [
     "table s --recipe r.yaml",
     "list",
 ]
-EACH = """
-import sys
-from ablations.cli.app import EXTRAS
-sys.modules.update(dict.fromkeys(EXTRAS))  # as if they were not installed
-from ablations.cli import main
-for words in sys.stdin.read().splitlines():
-    sys.argv = ["ablate", *words.split()]
-    try:
-        main()
-    except SystemExit as end:
-        assert not end.code, words
-    print(f"END OF {words}")
-"""
 
 
-def test_reading_needs_no_extra(finished: Path) -> None:
-    words = {"input": "\n".join(READING), "capture_output": True, "text": True}
-    done = subprocess.run([sys.executable, "-c", EACH], cwd=finished, **words)
-    assert done.returncode == 0, done.stderr
-    for command in READING:
-        printed, done.stdout = done.stdout.split(f"END OF {command}\n")
-        assert printed.strip(), command
+def test_reading_needs_no_extra(finished: Path, tmp_path: Path) -> None:
+    for command, (status, output, errors) in called_without(EXTRAS, tmp_path, finished, READING).items():
+        assert (status, bool(output.strip())) == (0, True), (command, errors)
 
 
 def test_commands_that_print_paths_and_logs_print_json_too(copied: Ablate) -> None:
@@ -112,7 +95,7 @@ def test_the_only_recipe_of_a_study_is_inferred(there: Ablate, command: str, tmp
 
 
 def test_several_recipes_of_a_study_are_named(copied: Ablate) -> None:
-    assert copied("run", *STUDY_HERE, "steps=2", "--seeds", "1")[0] == 0
+    assert copied("run", *STUDY_HERE, "steps=2", "--seeds", "1", "--plan-only")[0] == 0
     (offered,) = re.findall(r"(s@r,\S+) \(steps=2\)", refusal(copied, "table", "s"))
     assert copied("table", offered)[0] == copied("table", "s", "steps=2")[0] == 0
 
@@ -126,7 +109,7 @@ def test_the_name_of_a_plan_stands_for_its_settings_and_seeds(copied: Ablate) ->
 
 
 def test_a_margin_may_be_declared_on_the_command_line(copied: Ablate) -> None:
-    assert copied("run", *STUDY_HERE, "margin=0.25")[0] == 0
+    assert copied("run", *STUDY_HERE, "margin=0.25", "--plan-only")[0] == 0
     assert [path.name for path in Path("runs/studies").iterdir()] == ["s@r"]
     assert json_output(copied, "table", "s")["margin"] == 0.25
     assert copied("report")[0] == 0
@@ -208,7 +191,7 @@ def test_a_deleted_factor_whose_value_stays_in_the_baseline_is_named(copied: Abl
     study = "{question: q, baseline: {position: 1d, pool: gap}, factors: {position: [none], pool: [map]}}"
     (tmp_path / "two.yaml").write_text(study)
     words = ("two.yaml", "--recipe", "r.yaml", "steps=2", "--seeds", "1")
-    assert copied("run", *words)[0] == 0
+    assert copied("run", *words, "--plan-only")[0] == 0
     (tmp_path / "two.yaml").write_text(study.replace(", pool: [map]", ""))
     assert "was planned with other factors (pool), which name its baseline" in refusal(copied, "plan", *words)
 

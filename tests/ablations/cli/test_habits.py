@@ -1,11 +1,9 @@
 """What hands used to timm, Hydra, W&B, scikit-learn, Lightning and git type works, or is answered with what to type."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from another_process import called_without
 from in_process import Ablate, refusal
 
 ON = "--recipe r.yaml"
@@ -160,12 +158,9 @@ def test_the_study_in_the_answer_to_several_values_is_one(copied: Ablate, tmp_pa
     assert "lr=0.0001" in output
 
 
-@pytest.mark.parametrize("words", ["run demo widht=8", "train lr=fast"])
-def test_a_mistaken_setting_is_answered_before_torch_is_imported(words: str, tmp_path: Path) -> None:
+def test_a_mistaken_setting_is_answered_before_torch_is_imported(tmp_path: Path) -> None:
     """An import of torch takes longer than everything else that answers."""
-    (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')")
-    own = os.environ | {"PYTHONPATH": str(tmp_path)}
-    command = [sys.executable, "-m", "ablations.cli", *words.split()]
-    done = subprocess.run(command, cwd=tmp_path, env=own, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "did you mean" in done.stderr or "a finite number above 0" in done.stderr
+    answers = {"run demo widht=8": "did you mean", "train lr=fast": "a finite number above 0"}
+    for words, (status, _, errors) in called_without(["torch"], tmp_path, tmp_path, [*answers]).items():
+        assert status == 2
+        assert answers[words] in errors

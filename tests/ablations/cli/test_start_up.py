@@ -1,7 +1,6 @@
 """Commands and workers import no heavy package that they do not need, and say what to install if one is missing."""
 
 import json
-import os
 import subprocess
 import sys
 import tomllib
@@ -11,6 +10,7 @@ from pathlib import Path
 import commands
 import pytest
 import synthetic
+from another_process import called_without
 from designs import write
 
 from ablations.cli.app import EXTRAS, install_hint
@@ -22,18 +22,23 @@ from vitcore.config import Config
 from vitcore.identity import trial_id
 from vitcore.training.optimizers import OPTIMIZER
 
+TRAIN = [name for name, extra in EXTRAS.items() if extra == "train"]
 # what takes a tenth of a second or more to import
 HEAVY = {
     *("jinja2", "matplotlib", "numpy", "pandas", "pyarrow", "rich", "safetensors", "scipy", "sklearn", "submitit"),
     *("sympy", "timm", "torch", "torchvision", "triton"),
 }
-COMMAND = """
+COMMANDS = """
 import sys
 from ablations.cli import main
-try:
-    main()
-finally:
-    print(*sorted(name for name in sys.modules if "." not in name), file=sys.stderr)
+for words in sys.argv[1:]:
+    sys.argv = ["ablate", *words.split()]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, words
+    finally:
+        print(*sorted(name for name in sys.modules if "." not in name), file=sys.stderr)
 """
 WORKER = """
 import sys
@@ -47,11 +52,11 @@ print(*sorted(name for name in sys.modules if "." not in name), file=sys.stderr)
 """
 
 
-def imported(folder: Path, code: str, *words: str) -> set[str]:
-    """Return the heavy packages that a process has imported by its end."""
+def imported(folder: Path, code: str, *words: str) -> list[set[str]]:
+    """Return the heavy packages that a process has imported when it prints them."""
     done = subprocess.run([sys.executable, "-c", code, *words], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    return {*done.stderr.splitlines()[-1].split()} & HEAVY
+    return [{*line.split()} & HEAVY for line in done.stderr.splitlines() if " sys " in line]
 
 
 @pytest.fixture(scope="module")
@@ -63,20 +68,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("words", "needed"),
+    "needed",
     [
-        ("-h", {"rich"}),
-        ("list", set()),
-        ("status", {"rich"}),
-        ("logs position-embedding", {"rich"}),
-        ("table position-embedding --json", {"numpy", "scipy"}),
-        ("table --runs results.parquet", {"numpy", "pyarrow", "scipy"}),
-        ("compare runs runs position-embedding.yaml", {"numpy", "scipy"}),
-        ("export --out all.csv", {"numpy", "pandas", "pyarrow", "scipy"}),
+        {"list": set(), "-h": {"rich"}, "status": {"rich"}, "logs position-embedding": {"rich"}},
+        {
+            "table position-embedding --json": {"numpy", "scipy"},
+            "compare runs runs position-embedding.yaml": {"numpy", "scipy"},
+            "table --runs results.parquet": {"numpy", "pyarrow", "scipy"},
+            "export --out all.csv": {"numpy", "pandas", "pyarrow", "scipy"},
+        },
     ],
+    ids=["without numpy", "with numpy"],
 )
-def test_command_imports_no_more_than_it_needs(folder: Path, words: str, needed: set[str]) -> None:
-    assert imported(folder, COMMAND, *words.split()) <= needed
+def test_commands_import_no_more_than_they_need(folder: Path, needed: dict[str, set[str]]) -> None:
+    """Each needs what those before it in the process do, and no less."""
+    found = imported(folder, COMMANDS, *needed)
+    for (words, allowed), packages in zip(needed.items(), found, strict=True):
+        assert packages <= allowed, words
 
 
 def test_worker_imports_no_more_than_its_trials_need(tmp_path: Path) -> None:
@@ -88,25 +96,12 @@ def test_worker_imports_no_more_than_its_trials_need(tmp_path: Path) -> None:
     jobs = [Job(trial_id(one), one.model_dump(), "arm", "study", description=asdict(measure(one))) for one in configs]
     order = {"runs": str(tmp_path), "data_dir": None, "plugins": {}, "gpu": False, "checkpoints": None}
     words = [json.dumps(order | {"keep_weights": "all"}), *(json.dumps(asdict(job)) for job in jobs)]
-    found = imported(tmp_path, WORKER, *words)
+    (found,) = imported(tmp_path, WORKER, *words)
     assert all((tmp_path / "trials" / job.id / "result.json").exists() for job in jobs)
     assert "torch" in found
     assert found <= {"torch", "numpy", "safetensors", "sympy", "triton"}
 
 
-OF_USERS = """
-import contextlib, io, sys
-from ablations import cli
-for line in sys.stdin.read().splitlines():
-    sys.argv = ["ablate", *line.split()]
-    output = io.StringIO()
-    try:
-        with contextlib.redirect_stdout(output):
-            cli.main()
-    except SystemExit as end:
-        assert not end.code, (line, end.code)
-    assert output.getvalue(), line
-"""
 OF_EACH = """
 check s.yaml --recipe {0}.yaml
 plan s.yaml --recipe {0}.yaml --runs {0}
@@ -133,9 +128,6 @@ table --runs merged
 
 def test_code_and_results_of_users_need_neither_torch_nor_vitcore(tmp_path: Path) -> None:
     """Neither can be imported in this process or in its workers."""
-    train = [name for name, extra in EXTRAS.items() if extra == "train"]
-    blocked = [*train, "vitcore"]
-    (tmp_path / "sitecustomize.py").write_text(f"import sys; sys.modules.update(dict.fromkeys({blocked}))")
     own = tmp_path / "here"
     commands.planned(own)
     (own / "fit.py").write_text("def fit(lr=0.5): return {'score': lr}")
@@ -144,31 +136,20 @@ def test_code_and_results_of_users_need_neither_torch_nor_vitcore(tmp_path: Path
     rows = [f"{model},{seed},0.{seed}{model}" for model in (1, 2) for seed in range(2)]
     (own / "runs.csv").write_text("\n".join(["model,seed,acc", *rows]))
     lines = OF_EACH.format("r") + OF_EACH.format("f") + OF_A_TABLE
-    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[3])])
-    done = subprocess.run(
-        [sys.executable, "-c", OF_USERS],
-        cwd=own,
-        env=os.environ | {"PYTHONPATH": path},
-        input=lines.strip().replace("\n\n", "\n"),
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    ended = called_without([*TRAIN, "vitcore"], tmp_path, own, [line for line in lines.splitlines() if line])
+    for line, (status, output, errors) in ended.items():
+        assert (status, bool(output)) == (0, True), (line, errors)
 
 
-@pytest.mark.parametrize("words", ["run s.yaml", "plan s.yaml", "train steps=2", "check s.yaml"])
-def test_what_trains_says_that_torch_is_missing(words: str, tmp_path: Path) -> None:
-    (tmp_path / "here").mkdir()
-    (tmp_path / "here" / "s.yaml").write_text("{question: q, baseline: {pool: cls}, factors: {pool: [gap]}}")
-    train = [name for name, extra in EXTRAS.items() if extra == "train"]
-    hidden = f"import sys; sys.modules.update(dict.fromkeys({train}))"
-    (tmp_path / "sitecustomize.py").write_text(hidden)  # run by every Python, those of workers too
-    command = [sys.executable, "-m", "ablations.cli", *words.split()]
-    own = os.environ | {"PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(command, cwd=tmp_path / "here", env=own, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert "pip install 'vit-ablations[train]'" in done.stderr
-    assert [path.name for path in (tmp_path / "here").iterdir()] == ["s.yaml"]
+def test_what_trains_says_that_torch_is_missing(tmp_path: Path) -> None:
+    own = tmp_path / "here"
+    own.mkdir()
+    (own / "s.yaml").write_text("{question: q, baseline: {pool: cls}, factors: {pool: [gap]}}")
+    ended = called_without(TRAIN, tmp_path, own, ["run s.yaml", "plan s.yaml", "train steps=2", "check s.yaml"])
+    for line, (status, output, errors) in ended.items():
+        assert (status, output, errors.count("\n")) == (2, "", 1), line
+        assert "pip install 'vit-ablations[train]'" in errors
+    assert [path.name for path in own.iterdir()] == ["s.yaml"]
 
 
 def test_every_optional_package_is_known() -> None:

@@ -26,10 +26,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("words", ["list", "table position-embedding"])
-@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&- <&-", "| true"])
-def test_a_closed_stream_is_no_error(folder: Path, words: str, closed: str) -> None:
-    done = shell(folder, f"$ABLATE {words} {closed}")
+@pytest.mark.parametrize("line", ["list >&-", "list 2>&-", "list >&- 2>&- <&-", "table | true"])
+def test_a_closed_stream_is_no_error(folder: Path, line: str) -> None:
+    done = shell(folder, f"$ABLATE {line}")
     assert (done.returncode, done.stderr) == (0, b"")
 
 
