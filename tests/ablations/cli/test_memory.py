@@ -43,6 +43,7 @@ DIFFERENCES = {
 }
 SHARED = [0.70, 0.74, 0.72, 0.69, 0.73, 0.71, 0.75, 0.70]
 RUN = ("--recipe", "r.yaml")
+PLAN = (*RUN, "--plan-only")  # declares what a run does, and draws no figure
 
 
 def write_yaml(name: str, text: str) -> None:
@@ -132,7 +133,7 @@ def test_no_other_name_or_file_forgets_a_look(looked_at: Ablate, act: Any) -> No
     """p of eight seeds is multiplied by 6, and that of the first five counts as it is."""
     finish(declare(seeds=8, name="eight"))
     words = act(looked_at).split()
-    status, _, errors = looked_at("run", *words, *RUN, "--seeds", "8")
+    status, _, errors = looked_at("run", *words, *PLAN, "--seeds", "8")
     assert status == 0, errors
     found = json_output(looked_at, "table", *words, *RUN)
     two = next(one for one in found["rows"] if one["arm"] == "position=2d")
@@ -157,7 +158,7 @@ def test_a_family_that_shrank_after_a_table_gives_the_verdict_of_the_whole(looke
     before = row(looked_at, "s.yaml", "position=2d")
     assert (before["verdict"], before["first_declared"]) == ("not-resolved", None)
     words = act(looked_at)
-    assert looked_at("run", *words, *RUN)[0] == 0
+    assert looked_at("run", *words, *PLAN)[0] == 0
     after = row(looked_at, words[0], "position=2d")
     assert (after["verdict"], after["first_declared"]) == ("better", "not-resolved")
     (warning,) = json_output(looked_at, "table", words[0], *RUN)["warnings"]
@@ -187,7 +188,7 @@ MARGINS = [edited_margin, copied_margin, margin_on_the_command_line]
 @pytest.mark.parametrize("act", MARGINS)
 def test_a_margin_declared_after_a_table_gives_the_verdict_under_the_first(looked_at: Ablate, act: Any) -> None:
     words = act(looked_at)
-    assert looked_at("run", *words, *RUN)[0] == 0
+    assert looked_at("run", *words, *PLAN)[0] == 0
     study = words[0]
     found = row(looked_at, study, "position=relative")
     assert (found["verdict"], found["first_declared"]) == ("equivalent", "not-resolved")
@@ -199,7 +200,7 @@ def test_a_margin_declared_after_a_table_gives_the_verdict_under_the_first(looke
 
 
 def test_no_option_hides_what_was_declared_first(looked_at: Ablate) -> None:
-    assert looked_at("run", *edited_margin(looked_at), *RUN)[0] == 0
+    assert looked_at("run", *edited_margin(looked_at), *PLAN)[0] == 0
     for form, notes in itertools.product(("md", "latex", "html", "csv"), ("all", "short", "none")):
         text = looked_at("table", "s.yaml", *RUN, "--format", form, "--notes", notes)[1]
         if form == "csv":
@@ -222,7 +223,7 @@ def test_report_and_figure_say_it_too(looked_at: Ablate) -> None:
 def test_another_metric_under_another_name_gives_the_verdict_under_the_first(looked_at: Ablate) -> None:
     """In val_accuracy, all differences have the other sign."""
     write_yaml("val", STUDY.replace("[none, 1d, 2d, relative]", "[1d, 2d]") + "metric: val_accuracy\n")
-    assert looked_at("run", "val.yaml", *RUN)[0] == 0
+    assert looked_at("run", "val.yaml", *PLAN)[0] == 0
     found = row(looked_at, "val.yaml", "position=2d")
     assert (found["verdict"], found["first_declared"]) == ("worse", "not-resolved")
     (warning,) = json_output(looked_at, "table", "val.yaml", *RUN)["warnings"]
@@ -231,7 +232,7 @@ def test_another_metric_under_another_name_gives_the_verdict_under_the_first(loo
 
 def test_another_baseline_gives_the_verdict_under_the_first(looked_at: Ablate) -> None:
     write_yaml("none", STUDY.replace("position: 1d", "position: none"))
-    assert looked_at("run", "none.yaml", *RUN)[0] == 0
+    assert looked_at("run", "none.yaml", *PLAN)[0] == 0
     found = json_output(looked_at, "table", "none.yaml", *RUN)
     first = {one["arm"]: one["first_declared"] for one in found["rows"]}
     assert first == {
@@ -246,7 +247,7 @@ def test_what_cannot_be_computed_under_the_first_is_said(looked_at: Ablate) -> N
     """A study without the first baseline."""
     text = STUDY.replace("position: 1d", "position: none").replace("1d, ", "")
     write_yaml("none", text)
-    assert looked_at("run", "none.yaml", *RUN)[0] == 0
+    assert looked_at("run", "none.yaml", *PLAN)[0] == 0
     (warning,) = json_output(looked_at, "table", "none.yaml", *RUN)["warnings"]
     assert "The verdicts as first declared cannot be given: its baseline position=1d is not in this plan" in warning
 
@@ -260,7 +261,7 @@ def test_studies_that_were_declared_before_any_result_are_clean(tmp_path: Path, 
     declare(STUDY.replace("[none, 1d, 2d, relative]", "[1d, 2d]"), name="one")
     finish(declare(STUDY.replace("0.01", "0.02")))
     for study in ("s.yaml", "one.yaml"):
-        assert ablate("run", study, *RUN)[0] == 0
+        assert ablate("run", study, *PLAN)[0] == 0
         found = json_output(ablate, "table", study, *RUN)
         assert found["warnings"] == []
         assert not [note for note in found["notes"] if "p is corrected for" in note]
@@ -272,13 +273,13 @@ def test_a_declaration_that_was_replaced_before_any_result_does_not_count_as_the
     write_yaml("r", RECIPE)
     declare(STUDY.replace("0.01", "0.02"))
     finish(declare())
-    assert ablate("run", *edited_margin(ablate), *RUN)[0] == 0
+    assert ablate("run", *edited_margin(ablate), *PLAN)[0] == 0
     (warning,) = json_output(ablate, "table", "s.yaml", *RUN)["warnings"]
     assert "margin from 1.00 points" in warning
 
 
 def test_an_exported_file_says_the_same(looked_at: Ablate) -> None:
-    assert looked_at("run", *copied_margin(looked_at), *RUN)[0] == 0
+    assert looked_at("run", *copied_margin(looked_at), *PLAN)[0] == 0
     finish(declare(seeds=8))
     assert looked_at("export", "--out", "all.parquet")[0] == 0
     for study in ("s", "wide"):
@@ -291,16 +292,16 @@ def test_a_study_says_beforehand_that_it_grows(tmp_path: Path, ablate: Ablate) -
     """Its first table is corrected, also if the line is removed afterwards. Added afterwards, it has no effect."""
     write_yaml("r", RECIPE)
     finish(declare(STUDY + "grows: true\n"))
-    assert ablate("run", "s.yaml", *RUN)[0] == 0
+    assert ablate("run", "s.yaml", *PLAN)[0] == 0
     assert row(ablate, "s.yaml", "position=2d")["p"] == pytest.approx(2 * paired_p("2d", 5))
     write_yaml("s", STUDY)
-    assert ablate("run", "s.yaml", *RUN)[0] == 0
+    assert ablate("run", "s.yaml", *PLAN)[0] == 0
     assert row(ablate, "s.yaml", "position=2d")["p"] == pytest.approx(2 * paired_p("2d", 5))
 
 
 def test_growth_that_is_declared_after_a_table_has_no_effect(looked_at: Ablate) -> None:
     write_yaml("s", STUDY + "grows: true\n")
-    assert looked_at("run", "s.yaml", *RUN)[0] == 0
+    assert looked_at("run", "s.yaml", *PLAN)[0] == 0
     assert row(looked_at, "s.yaml", "position=2d")["p"] == pytest.approx(paired_p("2d", 5))
 
 
@@ -346,7 +347,7 @@ def test_trials_that_were_copied_without_the_ledger_have_an_unknown_past(looked_
     """So has a comparison of arms of two studies, declared after both."""
     shutil.copytree("runs/trials", "elsewhere/trials")
     write_yaml("one", STUDY.replace("[none, 1d, 2d, relative]", "[1d, 2d]"))
-    assert looked_at("run", "one.yaml", *RUN, "--runs", "elsewhere")[0] == 0
+    assert looked_at("run", "one.yaml", *PLAN, "--runs", "elsewhere")[0] == 0
     late = "all trials of all arms had results before this directory knew of the comparison"
     (warning,) = json_output(looked_at, "table", "one", *RUN, "--runs", "elsewhere")["warnings"]
     assert late in warning
@@ -363,6 +364,6 @@ def test_a_ledger_that_was_removed_leaves_an_unknown_past(looked_at: Ablate) -> 
     (warning,) = json_output(looked_at, "table", "s", *RUN)["warnings"]
     assert late in warning
     finish(declare(STUDY, seeds=6))
-    assert looked_at("run", "s.yaml", *RUN, "--seeds", "6")[0] == 0
+    assert looked_at("run", "s.yaml", *PLAN, "--seeds", "6")[0] == 0
     (warning,) = json_output(looked_at, "table", "s", *RUN)["warnings"]
     assert late in warning
