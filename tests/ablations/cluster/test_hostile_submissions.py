@@ -31,7 +31,7 @@ READING = (("status",), ("logs", "position-embedding"))
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make a study with one submitted array, on a machine without SLURM."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    plan = synthetic.position()
+    plan = synthetic.position(seeds=1)
     synthetic.write(tmp_path, plan)
     campaign = campaigns.write(campaigns.new([plan["name"]], Profile(gpus=0), Place(tmp_path, None)))
     array = campaign.folder / "arrays/0001"

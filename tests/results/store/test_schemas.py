@@ -55,9 +55,9 @@ def two_arms(seeds: int) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write five trials of each of two arms; the first has an eval, a failure and a lease too."""
+    """Write two trials of each of two arms; the first has an eval, a failure and a lease too."""
     folder = tmp_path_factory.mktemp("runs")
-    plan = two_arms(seeds=5)
+    plan = two_arms(seeds=2)
     synthetic.write(folder, plan)
     trial = store.Trial(sorted(folder.glob("trials/*"))[0])
     plain = {"schema": 1, "id": trial.id, "name": "fewshot", "weights_sha256": None, "metrics": {}, "notes": []}
