@@ -94,7 +94,7 @@ def run(
     place = make_place(runs, data_dir, plugin, checkpoints, keep_weights)
     plans = prepare_plans(words, recipe, place, seeds, prune, data_dir, name, race=race)
     todo = jobs(plans, arm)
-    take_from(sources, todo, place.runs, plans, max_hours, estimate.local_device(plans))
+    take_from(sources, todo, place.runs, plans, max_hours)
     if plan_only:
         ensure_data(todo, place)
         ensure_publishable(place.runs)

@@ -247,17 +247,19 @@ def take_from(
     runs: Path,
     plans: Sequence[Plan],
     max_hours: float | None,
-    device: Device,
+    device: Device | None = None,
 ) -> None:
     """Write the trials that the sources of --from have of the jobs into the run directory, and say how many.
 
-    Raises ValueError, before anything is written, if the other trials take more than `max_hours` on `device`.
+    Raises ValueError, before anything is written, if the other trials take more than `max_hours`.
+    device: where they will be trained; None for here.
     """
     racing = [plan.name for plan in plans if plan.race]
     if sources and racing:
         raise ValueError(f"--from: {racing[0]} is a race, which is declared before there are results: leave --from out")
     taken = offers(sources, jobs, runs)
     if max_hours is not None:
+        device = device or estimate.local_device(plans)  # may load CUDA, which nothing else here needs
         estimate.check_max_hours(max_hours, plans, jobs, runs, device, offered_trials(taken))
     if taken:
         ensure_publishable(runs)
