@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from datetime import UTC, datetime
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,7 @@ class Page(HTMLParser):
                 self.rows[-1] += data
 
 
+@cache
 def five() -> list[StudyResults]:
     """Make the studies of the demo, all complete; they share their baseline."""
     plans = [synthetic.position(), synthetic.pooling(), synthetic.patch_size(figure="axis")]

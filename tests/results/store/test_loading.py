@@ -47,6 +47,17 @@ def test_an_unknown_study_or_directory_is_named(runs: Path, tmp_path: Path) -> N
             load_studies(source, asked)
 
 
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run directory of two studies, the plan of one of which is damaged; a trial of the other is missing."""
+    folder = tmp_path_factory.mktemp("damaged")
+    plan = synthetic.position(seeds=2)
+    synthetic.write(folder, plan, {synthetic.trial_id(plan, "position=2d", 0): synthetic.hole("missing")})
+    synthetic.write(folder, synthetic.pooling(seeds=1))
+    (folder / "studies" / "pooling@digits" / "plan.json").write_text("[]")
+    return folder
+
+
 @pytest.mark.parametrize(
     ("words", "ended"),
     [
@@ -57,27 +68,23 @@ def test_an_unknown_study_or_directory_is_named(runs: Path, tmp_path: Path) -> N
     ],
 )
 def test_a_damaged_plan_hides_no_other_study(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ablate: Ablate, words: str, ended: int
+    damaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ablate: Ablate, words: str, ended: int
 ) -> None:
     """It is named with its remedy. Until then `clean` removes no weights, because the plan may need them."""
     monkeypatch.setattr("time.sleep", mock.Mock(side_effect=KeyboardInterrupt))  # Ctrl-C in --watch
-    plan = synthetic.position(seeds=2)
-    synthetic.write(tmp_path, plan, {synthetic.trial_id(plan, "position=2d", 0): synthetic.hole("missing")})
-    synthetic.write(tmp_path, synthetic.pooling(seeds=1))
-    path = tmp_path / "studies" / "pooling@digits" / "plan.json"
-    path.write_text("[]")
-    before = sorted(tmp_path.glob("trials/**/*"))
+    path = damaged / "studies" / "pooling@digits" / "plan.json"
+    before = sorted(damaged.glob("trials/**/*"))
     monkeypatch.chdir(tmp_path)
-    given = words.replace("RUNS", str(tmp_path)).split()
-    given += [] if "compare" in words else ["--runs", str(tmp_path)]
+    given = words.replace("RUNS", str(damaged)).split()
+    given += [] if "compare" in words else ["--runs", str(damaged)]
     status, output, errors = ablate(*given)
-    assert (status, bool(output), sorted(tmp_path.glob("trials/**/*"))) == (ended, ended < 2, before)
+    assert (status, bool(output), sorted(damaged.glob("trials/**/*"))) == (ended, ended < 2, before)
     named = f"{path} is not a JSON object: {REMEDY}"
     assert f"ablate: {named}\n" in errors if ended else not errors
     assert ("none: all weights stay, which a damaged plan may need" in errors) == ("clean" in words)
     assert [named in output, "nope" in errors] == ["--watch" in words, "nope" in words]
     if words == "report":
-        assert html.unescape((tmp_path / "report.html").read_text()).count(f"Left out: {named}") == 1
+        assert html.unescape((damaged / "report.html").read_text()).count(f"Left out: {named}") == 1
 
 
 def test_a_link_to_no_file_is_a_damaged_plan(tmp_path: Path) -> None:
