@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import synthetic
+from in_process import Ablate, refusal
 
 COMMAND = f"{sys.executable} -m ablations.cli"
 ASCII = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}  # surrogateescape on ASCII
@@ -51,8 +52,8 @@ def test_a_table_is_printed_where_the_locale_is_ascii(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "own"),
     [
-        (r"$ABLATE train $'caf\xe9=3'", {"LC_ALL": "C"}),
-        (r"$ABLATE run $'caf\xe9.yaml'", ASCII),
+        (r"$ABLATE table $'caf\xe9=3'", {"LC_ALL": "C"}),
+        (r"$ABLATE table $'caf\xe9.yaml'", ASCII),
         (r"$ABLATE table $'\xff'", {"LC_ALL": "C.UTF-8"}),
     ],
 )
@@ -60,6 +61,11 @@ def test_a_word_that_is_not_utf_8_is_refused_in_one_line(folder: Path, line: str
     done = shell(folder, line, **own)
     assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
     assert b": is not UTF-8: rename it" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["train", "run"])
+def test_what_trains_refuses_it_too(ablate: Ablate, command: str) -> None:
+    assert ": is not UTF-8: rename it" in refusal(ablate, command, os.fsdecode(b"caf\xe9=3"))
 
 
 def test_a_report_is_written_in_a_folder_whose_name_is_not_utf_8(folder: Path) -> None:
