@@ -5,6 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -215,7 +216,7 @@ def test_mistake_in_a_study_is_one_clear_line(tmp_path: Path, study: str, messag
 def test_a_study_whose_extra_is_not_installed_is_no_mistake_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(ModuleNotFoundError, match="timm"):
-        planning.build(packaged_design("compute", "digits"), [0])
+        planning.build(Design(read_study("compute"), read_recipe("digits"), {}), [0])
 
 
 def test_published_numbers_are_of_one_place_each() -> None:
@@ -231,6 +232,7 @@ def packs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@cache
 def packaged_design(study: str, recipe: str) -> Design:
     return Design(read_study(study), read_recipe(recipe), {})
 
