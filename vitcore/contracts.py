@@ -26,12 +26,11 @@ from vitcore.model.build import OtherModel, build, couples_images
 from vitcore.model.initialization import Initial, nearest_owner
 from vitcore.model.vit import ViT
 from vitcore.runtime.compile_cache import use_private_cache
-from vitcore.runtime.device import device_of
+from vitcore.runtime.device import compute_settings, device_of, torch_device
 from vitcore.sizes import is_reference
-from vitcore.training.evaluation import score
-from vitcore.training.loop import train
+from vitcore.training.evaluation import evaluate, score
 from vitcore.training.objectives import OBJECTIVE
-from vitcore.training.run import Memory
+from vitcore.training.run import Memory, Metrics
 from vitcore.training.schedules import learning_rate
 from vitcore.training.state import Training
 from vitcore.variants import PARTS, VARIANTS
@@ -158,17 +157,27 @@ def nan_in_empty_tensors() -> Iterator[None]:
         torch.use_deterministic_algorithms(before)
 
 
-def stop_after(steps: int) -> Callable[[], bool]:
-    left = iter(range(steps))
-    return lambda: next(left, None) is None
+def trained(config: Config, piece: int = 0) -> tuple[bytes, Metrics]:
+    """Return the weights and metrics, without times, after a training that resumes every `piece` steps, or never."""
+    with compute_settings(config):
+        training = Training(config, load(config).to(torch_device(config)))
+        for step in range(config.steps):
+            if piece and step and step % piece == 0:
+                training = resumed(training)
+            training.advance()
+        metrics = evaluate(training)
+    del metrics["seconds"]
+    return training.weights(), metrics
 
 
-def trained(config: Config, piece: int = 0) -> bytes | None:
-    """Return the weights after a training that is stopped and resumed every `piece` steps, or in one go."""
+def resumed(training: Training) -> Training:
+    """Return a training that resumes from a checkpoint of the given one."""
     run = Memory()
-    while train(config, run, stop=stop_after(piece or config.steps)).status == "stopped":
-        pass
-    return run.weights
+    training.save_checkpoint(run)
+    assert run.checkpoints, f"step {training.step}: no checkpoint is saved, as a value is not finite"
+    again = Training(training.config, training.data)
+    again.restore(run.checkpoint())
+    return again
 
 
 def trains_the_same_twice(slot: str, name: str) -> None:

@@ -10,11 +10,10 @@ import pytest
 import synthetic
 import torch
 import trainings
-from trainings import Killed
+from trainings import Killed, after
 
 from results import store
 from vitcore import train
-from vitcore.contracts import stop_after
 from vitcore.training.run import Memory
 from vitcore.training.state import Training
 from vitcore.training.step import TrainStep
@@ -79,26 +78,33 @@ def test_divergence_that_does_not_come_back_is_a_fault(break_at: Break, checkpoi
     trainings.assert_same(run, calm)
 
 
-@pytest.mark.parametrize(("spoilt", "after"), [(1, 5), (1, 20), (1, 21), (9, 5), (9, 20), (9, 21)])
-def test_killed_while_verifying_ends_the_same(break_at: Break, spoilt: int, after: int) -> None:
-    """Killed in the first or second pass, it has the same outcome and forgets no fault."""
-    break_at(*[K] * spoilt)
-    calm, run, left = Memory(), Memory(), iter(range(after))
-    expected = train(tiny(), calm, checkpoint_seconds=0)
-    break_at(*[K] * spoilt)
+def kill_after(steps: int) -> Callable[[], bool]:
+    stop = after(steps)
 
     def kill() -> bool:
-        if next(left, None) is None:
+        if stop():
             raise Killed
         return False
 
-    try:
-        outcome = train(tiny(), run, checkpoint_seconds=0, stop=kill)
-    except Killed:
-        outcome = train(tiny(), run, checkpoint_seconds=0)
-    for field in ("status", "diverged_at_step", "suspect_hardware", "steps"):
-        assert getattr(outcome, field) == getattr(expected, field), field
-    assert run.weights == calm.weights
+    return kill
+
+
+@pytest.mark.parametrize("spoilt", [1, 9])
+def test_killed_while_verifying_ends_the_same(break_at: Break, spoilt: int) -> None:
+    """Killed in the first or second pass, it has the same outcome and forgets no fault."""
+    break_at(*[K] * spoilt)
+    expected = train(tiny(), calm := Memory(), checkpoint_seconds=0)
+
+    for steps in (5, 20, 21):
+        break_at(*[K] * spoilt)
+        run = Memory()
+        try:
+            outcome = train(tiny(), run, checkpoint_seconds=0, stop=kill_after(steps))
+        except Killed:
+            outcome = train(tiny(), run, checkpoint_seconds=0)
+        for field in ("status", "diverged_at_step", "suspect_hardware", "steps"):
+            assert getattr(outcome, field) == getattr(expected, field), (steps, field)
+        assert run.weights == calm.weights, steps
 
 
 def test_divergence_is_found_although_no_slice_reaches_an_evaluation(break_at: Break) -> None:
@@ -106,7 +112,7 @@ def test_divergence_is_found_although_no_slice_reaches_an_evaluation(break_at: B
     break_at(*[K] * 20)
     run, statuses = Memory(), []
     for _ in range(8):
-        outcome = train(tiny(), run, checkpoint_seconds=1000, stop=stop_after(4))
+        outcome = train(tiny(), run, checkpoint_seconds=1000, stop=after(4))
         statuses.append(outcome.status)
         if outcome.status != "stopped":
             break
