@@ -4,7 +4,7 @@ import io
 import itertools
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -179,8 +179,8 @@ CONFIG = Config(width=16, depth=1, heads=2, patch=4, pool="gap", steps=6, batch=
 SOME = 1 if os.environ.get("ABLATE_EVERY_MUTATION") else 17  # coprime with the six mutations of a tensor
 
 
-def mutations(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, bytes]]:
-    """Yield files without one of the tensors, or with one of another shape, dtype or value."""
+def mutations(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Callable[[], bytes]]]:
+    """Yield what makes files without one of the tensors, or with one of another shape, dtype or value."""
     for name, tensor in tensors.items():
         wrong: dict[str, Tensor] = {
             "empty": torch.empty(0),
@@ -189,11 +189,13 @@ def mutations(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, bytes]]:
             "negative": torch.full_like(tensor, -1),
             "huge": torch.full_like(tensor, 255 if tensor.dtype == torch.uint8 else 2**31),
         }
-        yield f"no {name}", as_file({key: value for key, value in tensors.items() if key != name})
-        yield from ((f"{name}: {what}", as_file({**tensors, name: value})) for what, value in wrong.items())
+        yield f"no {name}", partial(as_file, {key: value for key, value in tensors.items() if key != name})
+        for what, value in wrong.items():
+            yield f"{name}: {what}", partial(as_file, {**tensors, name: value})
     torch.save(dict(tensors), buffer := io.BytesIO())
     broken = {"torn": as_file(tensors)[:-9], "nothing": b"", "header": b"\xff" * 64, "pickle": buffer.getvalue()}
-    yield from broken.items()
+    for what, payload in broken.items():
+        yield what, partial(bytes, payload)
 
 
 def as_file(tensors: Mapping[str, Tensor]) -> bytes:
@@ -211,10 +213,10 @@ def run() -> Memory:
 def test_a_checkpoint_that_does_not_fit_is_one_line(run: Memory) -> None:
     """A missing or wrong tensor is named, unless the training can continue from it."""
     data, payload, bad, refused = load(CONFIG), run.checkpoint(), [], 0
-    for what, content in itertools.islice(mutations(safetensors.torch.load(payload)), 0, None, SOME):
+    for what, made in itertools.islice(mutations(safetensors.torch.load(payload)), 0, None, SOME):
         training = Training(CONFIG, data)
         try:
-            training.restore(content)
+            training.restore(made())
             training.advance()
         except ConfigError as error:
             refused += 1
@@ -241,7 +243,7 @@ def test_a_checkpoint_of_another_state_is_refused(run: Memory) -> None:
 def test_weights_that_do_not_fit_are_one_line(run: Memory) -> None:
     """Whatever `inspect` and evals read, also with a tensor too many."""
     tensors: dict[str, Any] = safetensors.torch.load(run.weights)
-    for what, content in [*mutations(tensors), ("more", as_file({**tensors, "evil": torch.zeros(1)}))]:
+    for what, made in [*mutations(tensors), ("more", partial(as_file, {**tensors, "evil": torch.zeros(1)}))]:
         harmless = what.endswith((": negative", ": huge"))  # numbers like others
         with nullcontext() if harmless else pytest.raises(ConfigError, match=r"\Aweights: .*\Z"):
-            restore_model(CONFIG, content)
+            restore_model(CONFIG, made())
