@@ -51,7 +51,7 @@ def test_every_step_draws_a_size_and_every_position_goes_along(position: str) ->
     training = Training(config := flexible(position=position, steps=30), load(flexible()))
     seen: list[int] = []
     training.model.stem.register_forward_hook(lambda module, inputs, tokens: seen.append(tokens.shape[1]))
-    for _ in range(12):
+    for _ in range(6):
         training.advance()
     assert set(seen) == {64, 16, 4}
     other = Training(config, training.data)
