@@ -56,6 +56,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return synthetic.write(folder, synthetic.position())
 
 
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return synthetic.write(tmp_path_factory.mktemp("small"), synthetic.position(seeds=1))
+
+
 WRONG = [
     ("sizes: {width: 3}", "unknown key sizes: one of size, fonts, colours, order, labels, digits, title, notes; did"),
     ("size: {widht: 3}", "unknown key size.widht: one of width, full, column, dpi; did you mean 'width'?"),
@@ -79,11 +84,11 @@ WRONG = [
 
 @pytest.mark.parametrize(("content", "message"), WRONG)
 def test_what_is_wrong_in_a_file_is_one_line(
-    content: str, message: str, runs: Path, tmp_path: Path, ablate: Ablate
+    content: str, message: str, small: Path, tmp_path: Path, ablate: Ablate
 ) -> None:
     file, out = tmp_path / "s.yaml", tmp_path / "out"
     file.write_text(content)
-    assert message in refusal(ablate, "plot", "--runs", str(runs), "--style", str(file), "--out", str(out))
+    assert message in refusal(ablate, "plot", "--runs", str(small), "--style", str(file), "--out", str(out))
     assert not out.exists()
 
 
