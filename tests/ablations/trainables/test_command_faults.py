@@ -49,7 +49,7 @@ FAULTS = [
     ("write('metrics.jsonl', LOST); raise MemoryError", MEMORY, "out of memory: MemoryError"),
     ("print('METRIC score=1'); correct([0, 0], [1, 0])", INPUT, "correct.npz: index: each test image once"),
     ("print('METRIC score=1'); correct([0, 1], [1, 2])", INPUT, "correct.npz: index and correct are not a list"),
-    ("print('METRIC score=1'); correct(np.array([{}]), [1])", INPUT, "correct.npz cannot be read"),
+    ("print('METRIC score=1'); correct([{}], [1])", INPUT, "correct.npz cannot be read"),
 ]  # fmt: skip
 BEGIN = """
 import os, sys
