@@ -47,7 +47,7 @@ lint: $(STAMP)
 
 # A thread each: two processes of two threads on two cores wait for each other, and take twice the CPU.
 test: lint
-	@echo "tests: six minutes on two idle cores; each line ends with how many are done, of how many"
+	@echo "tests: eight minutes on two idle cores; each line ends with how many are done, of how many"
 	OMP_NUM_THREADS=1 $(BIN)/python $(TESTS)
 
 # The same tests with the lowest versions that pyproject.toml names. Warnings are shown, not errors: old packages warn of
