@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 MOST_FILES = 20  # in one folder
-MOST_LATE_IMPORTS = 33  # inside functions; lowered by whoever removes some
+MOST_LATE_IMPORTS = 33  # inside functions; lower it when you remove one
 OPTIONAL = {
     "timm",
     "torchvision",

@@ -195,7 +195,7 @@ def plan(
     place = make_place(runs, data_dir, plugin, keep_weights=keep_weights, profile=chosen)
     plans = preparation.prepare_plans(words, recipe, place, seeds, prune, data_dir, name, stated=not probe, race=race)
     chosen_jobs = jobs(plans, arm)
-    taken = preparation.offered_trials(preparation.offers(sources, chosen_jobs, place.runs))
+    taken = preparation.past_trainings(preparation.offers(sources, chosen_jobs, place.runs))
     device = campaign.device(chosen) if chosen else estimate.local_device(plans)
     if probe:
         preparation.ensure_data(jobs(plans), place)

@@ -23,7 +23,7 @@ def with_code(recipe: Recipe, code: str, runs: Path) -> Recipe:
 
 
 def revision_folder(folder: Path, revision: str, runs: Path) -> Path:
-    """Return what a folder of a git repository is in a revision, as a folder below `runs`."""
+    """Check a revision out below `runs`, once, and return the path of `folder` in it."""
     top = git(folder, revision, "rev-parse", "--show-toplevel").strip()
     within = git(folder, revision, "rev-parse", "--show-prefix").strip()
     commit = git(folder, revision, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ablations.execution import reopen
 from ablations.execution.retry_rules import read_or_none
@@ -27,9 +27,6 @@ from results.store.schemas.plans import Entry, Plan
 from results.store.schemas.step_times import StepTime, StepTimes
 from results.store.schemas.trials import Environment
 from results.units import amount_text, duration_text
-
-if TYPE_CHECKING:
-    from ablations.planning.merging import ForeignTrial
 
 ENOUGH = 20  # the largest number of past trials that are used per arm
 EACH = 3  # the largest number of past trials of another arm whose speed is used
@@ -48,6 +45,14 @@ SOURCES = {  # name of a source, best first -> text
     "flops": "nothing but training FLOPs for {arms}",
     "unknown": "0 for {arms}, of which no trial has finished on this device",
 }
+
+
+@dataclass(frozen=True)
+class PastTraining:
+    """How long a trial was trained, or None if it did not finish, and where."""
+
+    seconds: float | None
+    environment: Environment
 
 
 @dataclass(frozen=True)
@@ -120,7 +125,7 @@ def check_max_hours(
     wanted: Sequence[Job],
     runs: Path,
     device: Device,
-    taken: Mapping[str, "ForeignTrial"] = {},
+    taken: Mapping[str, PastTraining] = {},
 ) -> None:
     """Raise ValueError if training the unfinished jobs takes more than `most` hours, or an unknown time.
 
@@ -153,7 +158,7 @@ def seconds(plans: Iterable[Plan], runs: Path, device: Device) -> dict[str, floa
 
 
 def cost(
-    plans: Iterable[Plan], runs: Path, device: Device, wanted: Iterable[str], taken: Mapping[str, "ForeignTrial"] = {}
+    plans: Iterable[Plan], runs: Path, device: Device, wanted: Iterable[str], taken: Mapping[str, PastTraining] = {}
 ) -> EstimatedCost:
     """Return the cost of training the trials with the ids `wanted`. A trial of several plans counts once."""
     left = set(wanted)
@@ -176,7 +181,7 @@ class TrialTimes:
     plan: Plan
     runs: Path
     device: Device
-    taken: Mapping[str, "ForeignTrial"] = field(default_factory=dict)
+    taken: Mapping[str, PastTraining] = field(default_factory=dict)
 
     @cached_property
     def trainable(self) -> Trainable:
@@ -205,23 +210,23 @@ class TrialTimes:
         resources = self.trainable.resources(entry.config)
         past: list[float] = []
         for trial_id in entry.ids.values():
-            took, env = self.recorded(trial_id)
+            recorded = self.recorded(trial_id)
+            env = recorded.environment
             is_alike = env.ranks == resources.gpus and self.device.ran_attempt(env, resources.threads)
-            if is_alike and took is not None:
-                past.append(took)
+            if is_alike and recorded.seconds is not None:
+                past.append(recorded.seconds)
             if len(past) == most:
                 break
         return past
 
-    def recorded(self, trial_id: str) -> tuple[float | None, Environment]:
-        """Return how long a finished trial took, or None, and where it ran."""
+    def recorded(self, trial_id: str) -> PastTraining:
         if trial_id in self.taken:
-            trial = self.taken[trial_id]
-            return trial.train_seconds, Environment.model_validate(trial.environment(""))
+            return self.taken[trial_id]
         state = store.trial(self.runs, trial_id).state()
         if state.status != "finished" or state.result is None or state.attempt is None:
-            return None, Environment()
-        return state.result.train_seconds, read_or_none(state.attempt / "env.json", Environment) or Environment()
+            return PastTraining(None, Environment())
+        environment = read_or_none(state.attempt / "env.json", Environment) or Environment()
+        return PastTraining(state.result.train_seconds, environment)
 
     def seconds_of_work(self, entry: Entry) -> tuple[float, str]:
         """Return the seconds of training in proportion to its work, and the source of the speed: the best known."""

@@ -20,8 +20,17 @@ from results.store.schemas.plans import Entry, Plan, PlannedTrial
 from results.store.standing import Kind, Standing, Standings
 
 TRIAL_KINDS = (
-    *("finished", "diverged", "running", "queued", "unknown", "interrupted"),
-    *("failed", "blocked", "broken", "stopped", "missing"),
+    "finished",
+    "diverged",
+    "running",
+    "queued",
+    "unknown",
+    "interrupted",
+    "failed",
+    "blocked",
+    "broken",
+    "stopped",
+    "missing",
 )
 Reason = tuple[str, str, str]  # the cause, line and kind of a Cause
 OVER = ("finished", "diverged", "failed", "blocked", "stopped")

@@ -54,7 +54,7 @@ class ComparedRow(OfStudy, Rejudged):
 
 @dataclass(frozen=True)
 class Contents:
-    """One of two sets of results: its planned trials, and those that finished or diverged. Shared ones count once."""
+    """One side of a comparison: its studies, and how many trials are planned and over. Shared ones count once."""
 
     studies: Sequence[str]
     planned: int

@@ -143,7 +143,7 @@ def one_series_per_arm(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
 
 
 def rows_of(frame: pd.DataFrame) -> Iterator[Any]:
-    """Return the rows as objects whose attributes are the columns, in less time than `itertuples` takes for many."""
+    """Return the rows as objects whose attributes are the columns, without the new class that `itertuples` makes."""
     names = list(frame.columns)
     return (SimpleNamespace(**dict(zip(names, row, strict=True))) for row in frame.to_numpy(dtype=object))
 

@@ -1,4 +1,4 @@
-"""Run several commands in one other process, in which packages are missing; one process saves the start of each."""
+"""Run several commands in one other process, in which packages are missing."""
 
 import json
 import os
@@ -30,10 +30,10 @@ def called_without(
 ) -> dict[str, tuple[int, str, str]]:
     """Return command -> (exit status, standard output and error), called one after the other in `folder`.
 
-    missing: packages that neither this process nor those that it starts can import. site: an empty folder beside it.
+    missing: packages that the process and its workers cannot import. site: a folder for the file that hides them.
     """
     hidden = f"import sys; sys.modules.update(dict.fromkeys({[*missing]}))"
-    (site / "sitecustomize.py").write_text(hidden)  # run by every Python, those of workers too
+    (site / "sitecustomize.py").write_text(hidden)  # every Python that starts runs it, workers included
     done = subprocess.run(
         [sys.executable, "-c", EACH],
         cwd=folder,

@@ -22,8 +22,7 @@ from ablations.execution.race import open_jobs
 from ablations.execution.reopen import trials_to_run
 from ablations.jobs import Job, unfinished
 from ablations.planning import estimate, merging
-from ablations.planning.estimate import Device
-from ablations.planning.merging import ForeignTrial
+from ablations.planning.estimate import Device, PastTraining
 from ablations.planning.prepare import prepare
 from ablations.planning.saved_plans import saved_plan
 from ablations.study.design import Design
@@ -34,6 +33,7 @@ from results import store
 from results.store import plan_files
 from results.store.schemas.base import Settings
 from results.store.schemas.plans import Asked, Plan
+from results.store.schemas.trials import Environment
 from results.store.standing import Standings
 from slurm.profile import Profile
 
@@ -237,8 +237,14 @@ def offers(sources: Sequence[Path] | None, jobs: Iterable[Job], runs: Path) -> l
     return merging.offers(sources or (), jobs, runs)
 
 
-def offered_trials(found: Iterable[merging.Offer]) -> dict[str, ForeignTrial]:
-    return {trial.id: trial for offer in found for trial in offer.trials}
+def past_trainings(found: Iterable[merging.Offer]) -> dict[str, PastTraining]:
+    """Return trial id -> training time and place, of the trials that are offered."""
+    times: dict[str, PastTraining] = {}
+    for offer in found:
+        for trial in offer.trials:
+            environment = Environment.model_validate(trial.environment(""))
+            times[trial.id] = PastTraining(trial.train_seconds, environment)
+    return times
 
 
 def take_from(
@@ -260,7 +266,7 @@ def take_from(
     taken = offers(sources, jobs, runs)
     if max_hours is not None:
         device = device or estimate.local_device(plans)  # may load CUDA, which nothing else here needs
-        estimate.check_max_hours(max_hours, plans, jobs, runs, device, offered_trials(taken))
+        estimate.check_max_hours(max_hours, plans, jobs, runs, device, past_trainings(taken))
     if taken:
         ensure_publishable(runs)
     for offer in taken:

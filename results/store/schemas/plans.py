@@ -100,7 +100,7 @@ class Arm(Entry):
     values: Settings  #: Factor or curve -> value.
 
     def assignments(self, names: Iterable[str], without: str = "") -> list[str]:
-        """Return "name=value" for those of the named settings that the arm sets, except `without`."""
+        """Return "name=value" for each named setting that the arm sets, except `without`."""
         return [f"{name}={self.values[name]}" for name in names if name != without and name in self.values]
 
 

@@ -81,7 +81,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ids=["without numpy", "with numpy"],
 )
 def test_commands_import_no_more_than_they_need(folder: Path, needed: dict[str, set[str]]) -> None:
-    """Each needs what those before it in the process do, and no less."""
+    """They run in one process, so that each may import what an earlier one was allowed."""
     found = imported(folder, COMMANDS, *needed)
     for (words, allowed), packages in zip(needed.items(), found, strict=True):
         assert packages <= allowed, words

@@ -49,7 +49,7 @@ def test_an_unknown_study_or_directory_is_named(runs: Path, tmp_path: Path) -> N
 
 @pytest.fixture(scope="module")
 def damaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run directory of two studies, the plan of one of which is damaged; a trial of the other is missing."""
+    """A run directory of two studies: one has a damaged plan, the other lacks a trial."""
     folder = tmp_path_factory.mktemp("damaged")
     plan = synthetic.position(seeds=2)
     synthetic.write(folder, plan, {synthetic.trial_id(plan, "position=2d", 0): synthetic.hole("missing")})
